@@ -78,7 +78,7 @@ func TestOnceWhoseResultCannotBeStored(t *testing.T) {
 						if !ok || after.Why == "" || after.Key.Name != "k" || got != nil || runs != 1 {
 							t.Fatalf("%s of %s, %+v: a later caller got %v, %v after %d runs", name, what, o, got, err, runs)
 						}
-						if text := err.Error(); !strings.Contains(text, "dibs settle") || !strings.Contains(text, "dibs forget") || !strings.Contains(text, after.Why) {
+						if text := err.Error(); !strings.Contains(text, "dibs resolve") || !strings.Contains(text, "dibs forget") || !strings.Contains(text, after.Why) {
 							t.Errorf("the later caller is told %q", text)
 						}
 					}

@@ -56,7 +56,7 @@ func (e *RememberedError) Error() string { return e.Text }
 
 // UnrecordedError says that an earlier caller's fn ran, and that its result could not be stored. fn
 // does not run again until the retention is over. An operator finds out what fn did, and gives
-// the result (dibs settle) or lets the next caller run (dibs forget).
+// the result (dibs resolve) or lets the next caller run (dibs forget).
 type UnrecordedError struct {
 	Key Key
 	// Why is why the result could not be stored.
@@ -65,7 +65,7 @@ type UnrecordedError struct {
 
 func (e *UnrecordedError) Error() string {
 	return "dibs: an earlier run under the key " + e.Key.Digest() + " was done, but its result could not be stored (" + e.Why +
-		"); an operator gives the result with dibs settle, or lets it run again with dibs forget"
+		"); an operator gives the result with dibs resolve, or lets it run again with dibs forget"
 }
 
 // Once runs fn under the key unless that was done before. All callers get its result: those

@@ -71,15 +71,15 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s store.Settlement
 		return fmt.Errorf("%w: the lease was settled before", ErrRolledBack)
 	case unknown != nil:
 		tx.Rollback() // because the store would wait for what is left of it
-		return l.resolve(ctx, s, sent, unknown)
+		return l.findOut(ctx, s, sent, unknown)
 	}
 	return err
 }
 
-// resolve finds out the outcome of a transaction that should have settled the lease. why says
+// findOut finds out the outcome of a transaction that should have settled the lease. why says
 // why it is unknown. If the lease can be abandoned, the transaction cannot be committed any
 // more.
-func (l *Lease) resolve(ctx context.Context, s store.Settlement, sent time.Time, why error) error {
+func (l *Lease) findOut(ctx context.Context, s store.Settlement, sent time.Time, why error) error {
 	l.settling.Lock()
 	defer l.settling.Unlock()
 	s.Key, s.Token = l.claim.Key, l.claim.Token

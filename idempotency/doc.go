@@ -16,7 +16,7 @@
 //	│            └──► new           abandoned                  │
 //	│                                │ TakeOver: a retry runs  │
 //	│                                │ AtMostOnce: 409, until  │
-//	▼                                ▼ an operator settles it  │
+//	▼                                ▼ an operator resolves it  │
 //	done ── retries: the stored answer ────────────────────────┘
 //
 // The Middleware holds a handler's answer back until it is stored, so that a client that saw

@@ -55,7 +55,7 @@ type Crash string
 const (
 	// TakeOver runs the request again: at least once.
 	TakeOver Crash = "takeover"
-	// AtMostOnce answers 409 "outcome unknown" until an operator settles the key.
+	// AtMostOnce answers 409 "outcome unknown" until an operator resolves the key.
 	AtMostOnce Crash = "at-most-once"
 )
 

@@ -48,7 +48,7 @@ var (
 	problemInProgress = Problem{Name: "in-progress", Status: 409, code: "aborted", Title: "A request with this Idempotency-Key is still running",
 		Detail: "Retry with the same key. When the request has finished, a retry gets its answer."}
 	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, code: "failed_precondition", Title: "The outcome of an earlier attempt is unknown",
-		Detail: "An earlier attempt with this Idempotency-Key ended without an answer. It may or may not have taken effect. The request is not run again until an operator has settled the key."}
+		Detail: "An earlier attempt with this Idempotency-Key ended without an answer. It may or may not have taken effect. The request is not run again until an operator has resolved the key."}
 	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, code: "already_exists", Title: "The request was served, but its answer was not kept",
 		Detail: "The answer was too long to be kept, or cannot be read. The request is not run again under this Idempotency-Key."}
 	problemTooLarge = Problem{Name: "body-too-large", Status: 413, code: "resource_exhausted", Title: "The request's body is too large",

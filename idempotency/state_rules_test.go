@@ -342,8 +342,8 @@ var stateRules = []rule{
 		if e := other.last(); e.Kind != idempotency.EventUnknown {
 			t.Errorf("observed %+v", e)
 		}
-		// An operator settles it with an answer.
-		record, err := idempotency.EncodeAnswer("http:", &idempotency.Answer{Status: 200, Body: []byte("settled by hand")})
+		// An operator resolves it with an answer.
+		record, err := idempotency.EncodeAnswer("http:", &idempotency.Answer{Status: 200, Body: []byte("resolved by hand")})
 		testkit.Must(t, err)
 		for entry, err := range other.store.List(t.Context(), store.Query{ID: id}) {
 			testkit.Must(t, err)
@@ -351,7 +351,7 @@ var stateRules = []rule{
 				t.Fatalf("Resolve: %v, %v", ok, err)
 			}
 		}
-		if w := other.send(); w.Code != 200 || w.Body.String() != "settled by hand" || w.Header().Get("Idempotent-Replayed") != "true" {
+		if w := other.send(); w.Code != 200 || w.Body.String() != "resolved by hand" || w.Header().Get("Idempotent-Replayed") != "true" {
 			t.Errorf("after it was settled: %d %q", w.Code, w.Body)
 		}
 		other.ran(0)

@@ -14,9 +14,9 @@ import (
 type order struct {
 	Link   string // of the key
 	ID     string // of the attempt, or of the record to forget
-	Status int    // settle: of the answer
-	Type   string // settle: its Content-Type
-	Body   string // settle: its body
+	Status int    // resolve: of the answer
+	Type   string // resolve: its Content-Type
+	Body   string // resolve: its body
 
 	key store.Key
 }
@@ -77,8 +77,8 @@ func (h *Handler) forget(ctx context.Context, o *order) (int, error) {
 	return count(done), err
 }
 
-// settle gives an unknown outcome the answer that retries get.
-func (h *Handler) settle(ctx context.Context, o *order) (int, error) {
+// resolve gives an unknown outcome the answer that retries get.
+func (h *Handler) resolve(ctx context.Context, o *order) (int, error) {
 	if _, isHTTP := idempotency.KeyPart(o.key.Name); !isHTTP {
 		return 0, refusedError("Only a request's key has an answer. Let the key run again, or forget it.")
 	}

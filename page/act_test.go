@@ -41,7 +41,7 @@ func TestActions(t *testing.T) {
 		t.Errorf("the release of another attempt has ended %d", n)
 	}
 	done("release", `{`+link+`,"id":"`+waiter.ID()+`"}`)
-	for _, path := range []string{"release", "forget", "settle"} {
+	for _, path := range []string{"release", "forget", "resolve"} {
 		if resp, text := r.do("POST", "/page/"+path, "actor", `{`+link+`,"status":200}`); resp.StatusCode != 422 {
 			t.Errorf("%s without an ID is %d %s", path, resp.StatusCode, text)
 		}
@@ -52,12 +52,12 @@ func TestActions(t *testing.T) {
 		t.Errorf("the news of an unknown outcome are %+v", n)
 	}
 	for _, wrong := range []string{`{` + link + `,"id":"` + id + `"}`, `{` + link + `,"id":"` + id + `","status":600}`} {
-		if resp, text := r.do("POST", "/page/settle", "actor", wrong); resp.StatusCode != 422 {
+		if resp, text := r.do("POST", "/page/resolve", "actor", wrong); resp.StatusCode != 422 {
 			t.Errorf("settling with %s is %d %s", wrong, resp.StatusCode, text)
 		}
 	}
-	settle := `{` + link + `,"id":"` + id + `","status":201,"type":"application/json","body":"{\"secret\":1}"}`
-	if n := done("settle", settle); n != 1 {
+	resolve := `{` + link + `,"id":"` + id + `","status":201,"type":"application/json","body":"{\"secret\":1}"}`
+	if n := done("resolve", resolve); n != 1 {
 		t.Errorf("settling has done %d", n)
 	}
 	a, err := idempotency.DecodeAnswer(r.look(secret).Record.Data, 1<<20)
@@ -65,7 +65,7 @@ func TestActions(t *testing.T) {
 	if a.Status != 201 || string(a.Body) != `{"secret":1}` || a.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the stored answer is %+v", a)
 	}
-	if n := done("settle", settle); n != 0 {
+	if n := done("resolve", resolve); n != 0 {
 		t.Errorf("settling twice has done %d", n)
 	}
 	if _, text := r.do("GET", "/page/key?"+linkOf(secret), "looker", ""); !strings.Contains(text, `"status":201`) || strings.Contains(text, "secret\\") || strings.Contains(text, `"data"`) {
@@ -82,16 +82,16 @@ func TestActions(t *testing.T) {
 	call := store.Key{Name: "mcp:GQ0p0hV7Hq3b8QkHn1oSLg:secret-order"}
 	id = r.unknown(call)
 	order := `{"link":"` + linkOf(call) + `","id":"` + id + `","status":200,"body":`
-	if resp, text := r.do("POST", "/page/settle", "actor", order+`"charge 1"}`); resp.StatusCode != 422 || !strings.Contains(text, "response of JSON-RPC") {
+	if resp, text := r.do("POST", "/page/resolve", "actor", order+`"charge 1"}`); resp.StatusCode != 422 || !strings.Contains(text, "response of JSON-RPC") {
 		t.Errorf("an answer to a call that is no response is %d %s", resp.StatusCode, text)
 	}
-	if n := done("settle", order+`"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{}}"}`); n != 1 {
+	if n := done("resolve", order+`"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{}}"}`); n != 1 {
 		t.Errorf("settling a call has done %d", n)
 	}
 
 	plain := store.Key{Name: "plain"}
 	id = r.unknown(plain)
-	if resp, _ := r.do("POST", "/page/settle", "actor", `{"link":"`+linkOf(plain)+`","id":"`+id+`","status":200}`); resp.StatusCode != 422 {
+	if resp, _ := r.do("POST", "/page/resolve", "actor", `{"link":"`+linkOf(plain)+`","id":"`+id+`","status":200}`); resp.StatusCode != 422 {
 		t.Errorf("an answer for a key that is no request's is %d", resp.StatusCode)
 	}
 
@@ -121,7 +121,7 @@ func TestActsOnWhatWasShown(t *testing.T) {
 	r.claim(store.Claim{Key: k, Token: token})
 	testkit.Must(t, r.store.Settle(t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Keep, Retention: time.Hour}}, make([]error, 1)))
 	id := r.unknown(k) // a claim that the record did not answer
-	for _, path := range []string{"release", "settle"} {
+	for _, path := range []string{"release", "resolve"} {
 		if got := act(path, token.ID()); got != "200 OK {\"done\":0}\n" {
 			t.Errorf("%s of the attempt that left the record is %s", path, got)
 		}

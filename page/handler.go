@@ -54,7 +54,7 @@ type Options struct {
 type Viewer struct {
 	Name      string  // for the log
 	Namespace *string // the only one that the viewer may see; nil: all
-	Act       bool    // may release, forget and settle keys
+	Act       bool    // may release, forget and resolve keys
 }
 
 const (
@@ -137,7 +137,7 @@ func New(under store.Store, o *Options) *Handler {
 	mux.HandleFunc("POST /page/sign-out", h.signOut)
 	mux.HandleFunc("POST /page/release", h.acting(h.release))
 	mux.HandleFunc("POST /page/forget", h.acting(h.forget))
-	mux.HandleFunc("POST /page/settle", h.acting(h.settle))
+	mux.HandleFunc("POST /page/resolve", h.acting(h.resolve))
 	own := http.NewCrossOriginProtection()
 	h.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := w.Header()

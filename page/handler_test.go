@@ -199,7 +199,7 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("GET %s with %q is %d", path, token, resp.StatusCode)
 			}
 		}
-		for _, verb := range []string{"release", "forget", "settle"} {
+		for _, verb := range []string{"release", "forget", "resolve"} {
 			if resp, _ := r.do("POST", "/page/"+verb, token, order); resp.StatusCode != 401 {
 				t.Errorf("%s with %q is %d", verb, token, resp.StatusCode)
 			}
@@ -208,7 +208,7 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("signing in with %q is %d", token, resp.StatusCode)
 		}
 	}
-	for _, verb := range []string{"release", "forget", "settle"} {
+	for _, verb := range []string{"release", "forget", "resolve"} {
 		if resp, _ := r.do("POST", "/page/"+verb, "looker", order); resp.StatusCode != 403 {
 			t.Errorf("%s by a viewer who may look is %d", verb, resp.StatusCode)
 		}
@@ -323,7 +323,7 @@ func TestCrossOrigin(t *testing.T) {
 	r.claim(store.Claim{Key: key})
 	body := `{"link":"` + linkOf(key) + `","id":"` + r.look(key).Attempts[0].ID + `"}`
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
-		for _, path := range []string{"release", "forget", "settle", "sign-in", "sign-out"} {
+		for _, path := range []string{"release", "forget", "resolve", "sign-in", "sign-out"} {
 			if resp, _ := r.do("POST", "/page/"+path, "", body, header...); resp.StatusCode != 403 {
 				t.Errorf("%s with %v is %d", path, header, resp.StatusCode)
 			}

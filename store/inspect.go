@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Inspector is implemented by stores that can list their keys and let an operator settle
+// Inspector is implemented by stores that can list their keys and let an operator resolve
 // them. A Client does not use it.
 type Inspector interface {
 	// List yields what the store knows about the keys that match the query, in no

@@ -112,8 +112,8 @@ export class NotKeptError extends DibsError {
 }
 
 // UnrecordedError: an earlier call of once ran its function, but the result could not be stored. An
-// operator gives callers the result with `dibs settle KEY --result JSON`, or lets the next one run with
-// `dibs settle KEY --rerun`. After keep the next caller runs.
+// operator gives callers the result with `dibs resolve KEY --result JSON`, or lets the next one run with
+// `dibs resolve KEY --rerun`. After keep the next caller runs.
 export class UnrecordedError extends DibsError {}
 
 // WrongTransactionError: the connection is not in the transaction that the lease is to end with.
@@ -1342,11 +1342,11 @@ class Hold {
     }
   }
 
-  // resolve finds out whether the transaction was committed that settled the lease with this record,
+  // findOut finds out whether the transaction was committed that settled the lease with this record,
   // if its answer did not arrive. A lease that can be released was not settled, and cannot be any
   // more. The store accepts a record again from the token that has left it. If the servers do not say
   // it, the next call of once finds it out.
-  async resolve(data, retention) {
+  async findOut(data, retention) {
     const accepts = async (settlement) => !(await trying(KEEP_PATIENCE, async () => {
       const { answers: [{ error }] } = await this.core.calls.call("settle", { settlements: [{ ...this.claim.named, ...settlement }] }, 1);
       if (error && error.type !== "lost") throw elementError(error, this.claim);
@@ -1556,7 +1556,7 @@ async function runOnceIn(postgres, client, hold, lease, fn, retention, remembers
       await keepOnce(hold, { thrown: e }, retention, true);
       throw e;
     }
-    if (!settled || !(await hold.resolve(Buffer.from(text), retention))) throw e;
+    if (!settled || !(await hold.findOut(Buffer.from(text), retention))) throw e;
   }
   hold.core.undoer.settled(hold.claim, "keep");
   hold.end();
@@ -1567,7 +1567,7 @@ async function runOnceIn(postgres, client, hold, lease, fn, retention, remembers
 // ROLLBACK, and with no error. A client that does not say what was answered is not trusted.
 async function committed(client, hold, data, retention) {
   const answer = await client.query("COMMIT");
-  if (typeof answer?.command === "string" ? answer.command === "COMMIT" : await hold.resolve(data, retention)) return;
+  if (typeof answer?.command === "string" ? answer.command === "COMMIT" : await hold.findOut(data, retention)) return;
   throw new WrongTransactionError(`dibs: COMMIT did not commit, because a statement failed after the function of once, or the connection is not in its transaction any more: nothing was done under the key ${hold.claim.digest}`, { key: hold.claim.key });
 }
 
@@ -1624,7 +1624,7 @@ function recall(done, { digest, key }) {
   }
   if (typeof body?.error === "string") throw new RememberedError(body.error, { key });
   if (typeof body?.not_kept === "string") {
-    throw new UnrecordedError(`dibs: the function of once for the key ${digest} ran before, and its result could not be stored: ${body.not_kept}. dibs settle --result gives callers a result, and --rerun lets the next one run`, { key });
+    throw new UnrecordedError(`dibs: the function of once for the key ${digest} ran before, and its result could not be stored: ${body.not_kept}. dibs resolve --result gives callers a result, and --rerun lets the next one run`, { key });
   }
   if (!body || typeof body !== "object" || !Object.hasOwn(body, "value")) {
     throw new RefusedError(`dibs: the record of the key ${digest} is not one of once`, { key });

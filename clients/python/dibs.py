@@ -231,8 +231,8 @@ class NotKept(Error):
 class Unrecorded(Error):
     """An earlier call of once ran its function, but the result could not be stored.
 
-    An operator gives callers the result with `dibs settle KEY --result JSON`, or lets the next one
-    run with `dibs settle KEY --rerun`. After keep, the next caller runs.
+    An operator gives callers the result with `dibs resolve KEY --result JSON`, or lets the next one
+    run with `dibs resolve KEY --rerun`. After keep, the next caller runs.
     """
 
 
@@ -1294,7 +1294,7 @@ class Lease:
         if self._attempt.local is not None:
             self._attempt.local.renewer.remove(self._attempt)
 
-    def _resolve(self, record: bytes, retention: float) -> bool:
+    def _find_out(self, record: bytes, retention: float) -> bool:
         """Find out whether the transaction was committed that settled the lease with this record, if
         its answer did not arrive. A lease that can be released was not settled, and cannot be any
         more. The store accepts a record again from the token that has left it. If the servers do not
@@ -1633,7 +1633,7 @@ def _read_record(done: Done, attempt: _Attempt) -> Any:
             raise Remembered(body["error"], key=attempt.key) from None
         if isinstance(body.get("not_kept"), str):
             raise Unrecorded(f"dibs: the function of once for the key {attempt.digest()} ran before, and its result could not be stored: "
-                             f"{body['not_kept']}. dibs settle --result gives callers a result, and --rerun lets the next one run",
+                             f"{body['not_kept']}. dibs resolve --result gives callers a result, and --rerun lets the next one run",
                              key=attempt.key) from None
         if "value" in body:
             return body["value"]
@@ -2228,7 +2228,7 @@ def _run_in(connection: Any, lease: Lease, run: Callable[[], Any], retention: fl
             _keep(lease, _kept_error(e), retention, True)
         if isinstance(e, TooLarge) and kept is not None:
             raise _rolled_back(lease, e, kept.result) from e
-        if kept is None or not settled or not lease._resolve(kept.record, retention):
+        if kept is None or not settled or not lease._find_out(kept.record, retention):
             raise
     assert kept is not None
     lease._committed()
@@ -2490,7 +2490,7 @@ class AsyncClient:
                     await keep(_kept_error(e), rerun or connection is not None)
                 if isinstance(e, TooLarge) and kept is not None:
                     raise _rolled_back(lease, e, kept.result) from e
-                if kept is None or not settled or not await _in_thread(lambda: lease._resolve(kept.record, retention)):
+                if kept is None or not settled or not await _in_thread(lambda: lease._find_out(kept.record, retention)):
                     raise
             if kept is not None:
                 lease._committed()

@@ -107,25 +107,25 @@ func problemOf(t *testing.T, r reply) problem {
 }
 
 // TestKillAtMostOnce: with --on-crash at-most-once, the outcome of a crashed request stays
-// unknown, longer than any retention, until an operator settles it.
+// unknown, longer than any retention, until an operator resolves it.
 func TestKillAtMostOnce(t *testing.T) {
 	tests := []struct {
 		name   string
-		settle func(instance string) []string
+		resolve func(instance string) []string
 		want   string
 		replay bool
 		runs   int
 	}{
 		{
 			name: "with an answer",
-			settle: func(instance string) []string {
+			resolve: func(instance string) []string {
 				return []string{instance, "--status", "202", "--header", "X-Settled: yes", "--body", "it was charged"}
 			},
 			want: "202 it was charged", replay: true, runs: 1,
 		},
 		{
 			name: "run again",
-			settle: func(instance string) []string {
+			resolve: func(instance string) []string {
 				return []string{"--id", strings.TrimPrefix(instance, "urn:dibs:claim:"), "--rerun"}
 			},
 			want: `201 run 2 of "k"`, runs: 2,
@@ -156,28 +156,28 @@ func TestKillAtMostOnce(t *testing.T) {
 			if code, out, _ := run(t, "show", p.Instance, "--store", store); code != 0 || !strings.Contains(out, "unknown") {
 				t.Errorf("show: %d %s", code, out)
 			}
-			args := append([]string{"settle", "--store", store}, test.settle(p.Instance)...)
+			args := append([]string{"resolve", "--store", store}, test.resolve(p.Instance)...)
 			if code, out, stderr := run(t, args...); code != 1 || !strings.Contains(stderr, "--yes") {
 				t.Errorf("without a terminal and --yes: %d %s%s", code, out, stderr)
 			}
 			if again := mustPost(t, second.url+"/", `"k"`, "x"); again.body != r.body {
-				t.Errorf("after a settlement that was declined: %d %q", again.status, again.body)
+				t.Errorf("after an operator declined: %d %q", again.status, again.body)
 			}
 			if code, out, stderr := run(t, append(args, "--yes")...); code != 0 {
-				t.Fatalf("settle: %d %s%s", code, out, stderr)
+				t.Fatalf("resolve: %d %s%s", code, out, stderr)
 			}
 			r = mustPost(t, second.url+"/", `"k"`, "x")
 			if got := strconv.Itoa(r.status) + " " + r.body; got != test.want || r.replayed() != test.replay {
-				t.Errorf("after the settlement: %s, replayed %v", got, r.replayed())
+				t.Errorf("after it was resolved: %s, replayed %v", got, r.replayed())
 			}
 			if test.replay && r.header.Get("X-Settled") != "yes" {
-				t.Errorf("the settled header is missing: %v", r.header)
+				t.Errorf("the operator's header is missing: %v", r.header)
 			}
 			if n := origin.of(`"k"`); n != test.runs {
 				t.Errorf("the origin ran it %d times; want %d", n, test.runs)
 			}
 			if code, _, stderr := run(t, append(args, "--yes")...); code != 1 {
-				t.Errorf("settling it once more: %d %s", code, stderr)
+				t.Errorf("resolving it once more: %d %s", code, stderr)
 			}
 		})
 	}

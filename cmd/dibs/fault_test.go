@@ -33,7 +33,7 @@ func TestUnusableStore(t *testing.T) {
 			{"proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1"},
 			{"show", "k"},
 			{"forget", "k", "--yes"},
-			{"settle", "k", "--rerun", "--yes"},
+			{"resolve", "k", "--rerun", "--yes"},
 		} {
 			code, stdout, stderr := run(t, append(args, "--store", "sqlite:"+path)...)
 			if code != 69 || stdout != "" || !strings.Contains(stderr, filepath.Base(path)) {

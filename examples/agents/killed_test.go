@@ -18,7 +18,7 @@ import (
 )
 
 // TestKilled kills the proxy while the tool runs, and after it has answered. The card is charged once.
-// While the outcome is unknown each of two callers hears that, and what an operator has settled after it.
+// While the outcome is unknown each of two callers hears that, and what an operator has resolved it with.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	s, charged, answer := new(shop), make(chan struct{}), make(chan struct{})
@@ -77,14 +77,14 @@ func TestKilled(t *testing.T) {
 		t.Errorf("%d charges", n)
 	}
 	// An operator, who has seen the charge, says so as the guide does.
-	command := regexp.MustCompile(`dibs settle --id ID (--status=200 .*?) '(\{.*\})'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
-	args := append([]string{"settle", "--yes", flags[0], "--id", callers[0].instance}, strings.Fields(command[1])...)
+	command := regexp.MustCompile(`dibs resolve --id ID (--status=200 .*?) '(\{.*\})'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
+	args := append([]string{"resolve", "--yes", flags[0], "--id", callers[0].instance}, strings.Fields(command[1])...)
 	out, err := exec.Command("dibs", append(args, command[2])...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("dibs settle: %v: %s", err, out)
+		t.Fatalf("dibs resolve: %v: %s", err, out)
 	}
 	if heard := all("k"); heard[0] != "charge 1" || heard[1] != "charge 1" {
-		t.Errorf("after dibs settle the callers heard %q", heard)
+		t.Errorf("after dibs resolve the callers heard %q", heard)
 	}
 
 	go func() { <-charged }()

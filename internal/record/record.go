@@ -1,5 +1,5 @@
 // Package record says what the record of a key holds: the answer to a request, a run of dibs run, or the
-// result of a function that runs once. dibs ls, dibs show, dibs settle and the page have it from here.
+// result of a function that runs once. dibs ls, dibs show, dibs resolve and the page have it from here.
 package record
 
 import (

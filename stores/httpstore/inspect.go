@@ -148,7 +148,7 @@ func (s *Store) Forget(ctx context.Context, key store.Key, id string) (bool, err
 
 // Resolve needs a token with the role act.
 func (s *Store) Resolve(ctx context.Context, key store.Key, id string, data []byte, retention time.Duration) (bool, error) {
-	n, err := s.order(ctx, "settle", leaseapi.Order{Key: key, ID: id, Data: data, Retention: retention})
+	n, err := s.order(ctx, "resolve", leaseapi.Order{Key: key, ID: id, Data: data, Retention: retention})
 	return n > 0, err
 }
 

@@ -80,7 +80,7 @@ for (const atMostOnce of [false, true]) {
       await assert.rejects(run(), (e) => e instanceof dibs.NotKeptError && Object.is(e.result, value) && e.rerun === false && e.cause instanceof Error
         && e.message.includes("later callers get an error") && e.message.split("dibs: ").length === 2);
       for (let i = 0; i < 2; i++) {
-        await assert.rejects(run(), (e) => e instanceof dibs.UnrecordedError && e.key === key && /dibs settle/.test(e.message) && e.message.split("dibs: ").length === 2);
+        await assert.rejects(run(), (e) => e instanceof dibs.UnrecordedError && e.key === key && /dibs resolve/.test(e.message) && e.message.split("dibs: ").length === 2);
       }
       assert.equal(runs, 1);
       const record = await keys.acquire(key, { maxAge: "any" }).catch((e) => e.record);

@@ -91,7 +91,7 @@ class OnceTest(Case):
                     self.assertFalse(caught.exception.rerun)
                     self.assertIsNotNone(caught.exception.__cause__)
                     for keys in (self.keys, self.connect()):
-                        with self.assertRaisesRegex(dibs.Unrecorded, "ran before.*dibs settle --result") as caught:
+                        with self.assertRaisesRegex(dibs.Unrecorded, "ran before.*dibs resolve --result") as caught:
                             keys.once(key, never, at_most_once=at_most_once)
                         self.assertEqual(key, caught.exception.key)
                         self.assertNotIn(key, str(caught.exception))
@@ -106,11 +106,11 @@ class OnceTest(Case):
             self.assertEqual(["not_kept"], list(record))
             self.assertTrue(record["not_kept"] == text or 490 < len(record["not_kept"].encode()) <= text)
 
-    def test_an_operator_settles_it(self):
+    def test_an_operator_resolves_it(self):
         for how, left in ((["--result", "[17]"], [17]), (["--rerun"], "again")):
             key = f"{self.key} {how[0]}"
             self.assertRaises(dibs.NotKept, self.keys.once, key, object)
-            subprocess.run([os.environ["DIBS_PROGRAM"], "settle", "--yes", "--store", self.server.store, *how, key], check=True, capture_output=True)
+            subprocess.run([os.environ["DIBS_PROGRAM"], "resolve", "--yes", "--store", self.server.store, *how, key], check=True, capture_output=True)
             self.assertEqual(left, self.keys.once(key, lambda: "again"))
 
     def test_it_is_kept_as_long_as_a_result(self):

@@ -125,7 +125,7 @@ module Dibs
   end
 
   # Unrecorded: an earlier call of once ran the block, and its result could not be stored. The
-  # block does not run again until an operator gives its result (dibs settle) or deletes the record
+  # block does not run again until an operator gives its result (dibs resolve) or deletes the record
   # (dibs forget).
   class Unrecorded < Error
     # why is why the result could not be stored.
@@ -133,7 +133,7 @@ module Dibs
 
     def initialize(claim, why) # :nodoc:
       super("dibs: an earlier run under the key #{claim.digest} was done, but its result could not be stored (#{why}); " \
-            "an operator gives the result with dibs settle, or lets it run again with dibs forget", key: claim.key)
+            "an operator gives the result with dibs resolve, or lets it run again with dibs forget", key: claim.key)
       @why = why
     end
   end
@@ -1182,10 +1182,10 @@ module Dibs
       @local.undoer.settled(@claim, "keep")
     end
 
-    # resolve finds out whether the transaction was committed that settled the lease with this
+    # find_out finds out whether the transaction was committed that settled the lease with this
     # record, if its answer did not arrive. A lease that can be released was not settled, and cannot
     # be any more. The store accepts a record again from the token that has left it.
-    def resolve(data, retention) # :nodoc:
+    def find_out(data, retention) # :nodoc:
       done = !ask_settle({ outcome: "release" }) &&
              ask_settle({ outcome: "keep", data: [data].pack("m0"), retention_ms: (retention * 1000).ceil })
       committed
@@ -1518,7 +1518,7 @@ module Dibs
     # If the block ran and its result could not be stored, because JSON would make something else of
     # it or because it is too large, once raises NotKept. The effect has happened, so the block does
     # not run again: later callers get Unrecorded until keep is over. An operator gives the result
-    # (dibs settle) or lets the next caller run (dibs forget). With rerun: true the next caller runs.
+    # (dibs resolve) or lets the next caller run (dibs forget). With rerun: true the next caller runs.
     #
     # max_age: the age up to which a stored result is returned. Default: any.
     # remember: error classes (or a proc) that are stored like a result; later callers get
@@ -2006,7 +2006,7 @@ module Dibs
     # committed? finds out whether a transaction that settled the lease was committed, although it
     # raised. If the servers do not say it, the next call of once finds it out.
     def committed?(lease, text, retention)
-      lease.resolve(text, retention)
+      lease.find_out(text, retention)
     rescue Error
       false
     end

@@ -53,7 +53,7 @@ class OnceTest < Case
         2.times do
           later = assert_raises(Dibs::Unrecorded) { @server.keys.once(key, **options) { flunk } }
           assert_match why, later.why
-          assert_match(/dibs settle.*dibs forget/, later.message)
+          assert_match(/dibs resolve.*dibs forget/, later.message)
         end
       end
     end

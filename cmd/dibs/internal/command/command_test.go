@@ -80,19 +80,19 @@ func TestUsage(t *testing.T) {
 		{"show --glob=", "the pattern is empty"},
 		{"show --key=", "the key is empty"},
 		{"show k --store memory:", "nothing to look into"},
-		{"settle k", "choose the outcome"},
-		{"settle k --result 1 --rerun", "choose the outcome"},
-		{"settle k --result paid", "not JSON"},
-		{"settle k --result 1 --body x", "no effect with --result"},
-		{"settle k --result 1 --retention 1ms", "retention"},
-		{"settle k --status 200 --rerun", "choose the outcome"},
-		{"settle k --status 99", "not the status of an answer"},
-		{"settle k --rerun --body x", "no effect with --rerun"},
-		{"settle k --status 200 --body x --body-file y", "cannot be used together with --body"},
-		{"settle k --status 200 --header nonsense", "Name: value"},
-		{"settle k --status 200 --header X-A:a\x7fb", "Name: value"},
-		{"settle k --status 200 --header \u00e4:b", "Name: value"},
-		{"settle k --status 200 --retention 1ms", "retention"},
+		{"resolve k", "choose the outcome"},
+		{"resolve k --result 1 --rerun", "choose the outcome"},
+		{"resolve k --result paid", "not JSON"},
+		{"resolve k --result 1 --body x", "no effect with --result"},
+		{"resolve k --result 1 --retention 1ms", "retention"},
+		{"resolve k --status 200 --rerun", "choose the outcome"},
+		{"resolve k --status 99", "not the status of an answer"},
+		{"resolve k --rerun --body x", "no effect with --rerun"},
+		{"resolve k --status 200 --body x --body-file y", "cannot be used together with --body"},
+		{"resolve k --status 200 --header nonsense", "Name: value"},
+		{"resolve k --status 200 --header X-A:a\x7fb", "Name: value"},
+		{"resolve k --status 200 --header \u00e4:b", "Name: value"},
+		{"resolve k --status 200 --retention 1ms", "retention"},
 		{"forget", "name the key in one way"},
 		{"demo --store memory:", "cannot share a store in memory"},
 		{"version extra", "extra"},
@@ -117,7 +117,7 @@ func TestUsage(t *testing.T) {
 
 // TestHelp: each command has a page with an example, on stdout, and exits with 0.
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "proxy --help", "show --help", "settle --help", "forget --help", "demo --help", "version --help"} {
+	for _, args := range []string{"", "--help", "proxy --help", "show --help", "resolve --help", "forget --help", "demo --help", "version --help"} {
 		code, stdout, stderr := call(t, nil, strings.Fields(args)...)
 		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:\n") {
 			t.Errorf("dibs %s: %d %q %q", args, code, stdout, stderr)
@@ -258,25 +258,25 @@ func TestShowJSON(t *testing.T) {
 	}
 }
 
-// TestSettle: an unknown outcome is settled once, after a yes.
-func TestSettle(t *testing.T) {
+// TestResolve: an unknown outcome is resolved once, after a yes.
+func TestResolve(t *testing.T) {
 	url, unknown := leave(t)
 	steps := []struct {
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"settle", unknown, "--rerun"}, 1, "the store has no record, holder or waiter of the key " + unknown + "; an ID is named by --id " + unknown},
+		{[]string{"resolve", unknown, "--rerun"}, 1, "the store has no record, holder or waiter of the key " + unknown + "; an ID is named by --id " + unknown},
 		{[]string{"show", unknown}, 1, "; an ID is named by --id " + unknown},
 		{[]string{"forget", unknown, "--yes"}, 1, "; an ID is named by --id " + unknown},
 		{[]string{"release", unknown, "--yes"}, 1, "; an ID is named by --id " + unknown},
-		{[]string{"settle", "--help"}, 0, "settle (KEY | --id ID) (--status N | --result JSON | --rerun)"},
+		{[]string{"resolve", "--help"}, 0, "resolve (KEY | --id ID) (--status N | --result JSON | --rerun)"},
 		{[]string{"forget", "--help"}, 0, "forget KEY ... | --id ID | --glob PATTERN"},
-		{[]string{"settle", "--id", unknown, "--rerun"}, 1, "stdin is not a terminal"},
-		{[]string{"settle", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},
-		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "the store has no record"},
-		{[]string{"settle", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries get 204"},
-		{[]string{"settle", "--id", unknown, "--rerun", "--yes"}, 1, "either"},
+		{[]string{"resolve", "--id", unknown, "--rerun"}, 1, "stdin is not a terminal"},
+		{[]string{"resolve", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},
+		{[]string{"resolve", "nothing", "--rerun", "--yes"}, 1, "the store has no record"},
+		{[]string{"resolve", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries get 204"},
+		{[]string{"resolve", "--id", unknown, "--rerun", "--yes"}, 1, "either"},
 		{[]string{"show", scope + "unknown"}, 0, "HTTP 204"},
 		{[]string{"forget", scope + "unknown"}, 1, "stdin is not a terminal"},
 		{[]string{"forget", scope + "unknown", "abandoned", "nothing", "--yes"}, 1, "the store has no record, holder or waiter of the key nothing"},

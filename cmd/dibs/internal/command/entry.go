@@ -167,7 +167,7 @@ func writeText(w io.Writer, paint painter, e store.Entry) error {
 
 func stateText(e store.Entry) string {
 	if e.Condition == store.ConditionUnknown {
-		return "unknown: it may or may not have taken effect; see dibs settle --help"
+		return "unknown: it may or may not have taken effect; see dibs resolve --help"
 	}
 	return string(e.Condition)
 }
@@ -208,7 +208,7 @@ func recordText(e store.Entry) string {
 	case a != nil:
 		return fmt.Sprintf("HTTP %d with a body of %d bytes", a.Status, len(a.Body))
 	case c.NotStored():
-		return "of a run whose result could not be stored (" + quote(c.NotKept) + "); see dibs settle --help"
+		return "of a run whose result could not be stored (" + quote(c.NotKept) + "); see dibs resolve --help"
 	default:
 		return fmt.Sprintf("%d bytes", e.Record.Bytes)
 	}

@@ -50,7 +50,7 @@ func TestHelpGroups(t *testing.T) {
 	_, text, _ := call(t, nil, "--help")
 	for title, names := range map[string][]string{
 		"Serve requests":  {"config", "healthcheck", "proxy", "serve"},
-		"Look and repair": {"doctor", "forget", "ls", "migrate", "prune", "release", "settle", "show"},
+		"Look and repair": {"doctor", "forget", "ls", "migrate", "prune", "release", "resolve", "show"},
 		"Prove":           {"demo"},
 		"Other commands":  {"help", "help store", "version"},
 	} {
@@ -109,7 +109,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"show", ""}, url, []string{"abandoned", scope + "unknown", scope + "done", "urn:dibs:claim:not-an-id", "-v"}},
 		{[]string{"show", "ab"}, url, []string{"abandoned"}},
 		{[]string{"show", "abandoned", ""}, url, nil},
-		{[]string{"settle", ""}, url, []string{scope + "unknown"}},
+		{[]string{"resolve", ""}, url, []string{scope + "unknown"}},
 		{[]string{"release", ""}, url, nil},
 		{[]string{"forget", "abandoned", "ht"}, url, []string{scope + "unknown", scope + "done"}},
 		{[]string{"show", ""}, "", nil},

@@ -28,10 +28,10 @@ func TestEncryptedAnswers(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"settle", "--id", unknown, "--rerun", "--key-ring", file, "--yes"}, 64, "key-ring: it has no effect with --rerun"},
-		{[]string{"settle", "--id", unknown, "--status", "204", "--key-ring", file + "x", "--yes"}, 64, "key-ring: "},
+		{[]string{"resolve", "--id", unknown, "--rerun", "--key-ring", file, "--yes"}, 64, "key-ring: it has no effect with --rerun"},
+		{[]string{"resolve", "--id", unknown, "--status", "204", "--key-ring", file + "x", "--yes"}, 64, "key-ring: "},
 		{[]string{"show", scope + "unknown"}, 0, "unknown: it may or may not"},
-		{[]string{"settle", "--id", unknown, "--status", "204", "--key-ring", file, "--yes"}, 0, "retries get 204"},
+		{[]string{"resolve", "--id", unknown, "--status", "204", "--key-ring", file, "--yes"}, 0, "retries get 204"},
 		{[]string{"show", scope + "unknown"}, 0, "bytes, encrypted with the key new, stored"},
 		{[]string{"show", "--json", scope + "unknown"}, 0, `"encrypted_with":"new"`},
 		{[]string{"ls", "--all"}, 0, "bytes encrypted, "},

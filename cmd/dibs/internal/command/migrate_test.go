@@ -44,7 +44,7 @@ func TestMissingTables(t *testing.T) {
 	for scheme, b := range map[string]*bench{"postgres": emptyPostgresBench(t), "mysql": emptyMariaDBBench(t)} {
 		for _, args := range []string{
 			"run k -- touch ran", "run --skip --quiet k -- touch ran", "demo --exit", "proxy --upstream http://127.0.0.1:1 --listen 127.0.0.1:0", "serve --listen 127.0.0.1:0",
-			"ls", "show k", "release k --yes", "forget k --yes", "settle k --rerun --yes", "prune", "doctor",
+			"ls", "show k", "release k --yes", "forget k --yes", "resolve k --rerun --yes", "prune", "doctor",
 		} {
 			b.says(t, 69, "", "the tables are missing or old; run dibs migrate --store '"+scheme+"://", strings.Fields(args)...)
 		}
@@ -88,7 +88,7 @@ func (b *bench) schema(t *testing.T) string {
 // no command that looks at what others left there: a misspelt path would show an empty store.
 func TestMissingFile(t *testing.T) {
 	t.Parallel()
-	for _, args := range []string{"ls", "show k", "release k --yes", "forget k --yes", "settle k --rerun --yes", "prune", "doctor"} {
+	for _, args := range []string{"ls", "show k", "release k --yes", "forget k --yes", "resolve k --rerun --yes", "prune", "doctor"} {
 		b := newBench(t)
 		b.says(t, 69, "", "there is no file "+b.path("dibs.db"), strings.Fields(args)...)
 		if b.exists("dibs.db") {

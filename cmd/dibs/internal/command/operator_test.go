@@ -243,7 +243,7 @@ func checkRelease(t *testing.T, b *bench) {
 		{[]string{"--yes", "done"}, 1, "", "there is no holder of the key done"},
 		{[]string{"--yes", "abandoned"}, 1, "", "there is no holder of the key abandoned"},
 		{[]string{"--yes", "waiting"}, 1, "", "there is no holder of the key waiting"},
-		{[]string{"--yes", "unknown"}, 1, "", "see dibs settle --help"},
+		{[]string{"--yes", "unknown"}, 1, "", "see dibs resolve --help"},
 		{[]string{"--yes", "free"}, 1, "", "the store has no record, holder or waiter of the key free"},
 		{[]string{"--yes"}, 64, "", "name the key in one way"},
 		{[]string{"--yes", "--id", "x", "held"}, 64, "", "name the key in one way"},
@@ -342,7 +342,7 @@ func TestHelp(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^  (\S+)`).FindAllStringSubmatch(list, -1) {
 		commands = append(commands, m[1])
 	}
-	for _, name := range []string{"run", "ls", "show", "release", "settle", "forget", "prune", "migrate", "doctor", "proxy", "demo"} {
+	for _, name := range []string{"run", "ls", "show", "release", "resolve", "forget", "prune", "migrate", "doctor", "proxy", "demo"} {
 		if !slices.Contains(commands, name) {
 			t.Errorf("dibs --help does not name %s: %v", name, commands)
 		}

@@ -73,7 +73,7 @@ func (p *program) releaseAll(ctx context.Context, in store.Inspector, s *selecti
 	held := slices.DeleteFunc(slices.Clone(found), func(e store.Entry) bool { return len(holdersOf(e, s.id)) == 0 })
 	if len(held) == 0 {
 		if found[0].Condition == store.ConditionUnknown {
-			return absentf("there is no holder of %s; the outcome of its last attempt is unknown: see dibs settle --help", s)
+			return absentf("there is no holder of %s; the outcome of its last attempt is unknown: see dibs resolve --help", s)
 		}
 		return absentf("there is no holder of %s", s)
 	}

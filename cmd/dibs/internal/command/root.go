@@ -50,7 +50,7 @@ at a time. The keys are in a store that all processes share.`,
 	root.SetUsageFunc(usage)
 	addGroup(root, "Serve requests", p.proxy(), p.serveAPI(), p.config(), p.healthcheck())
 	addGroup(root, "Run commands", p.unixCommands()...)
-	addGroup(root, "Look and repair", p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(), p.migrate(), p.doctor())
+	addGroup(root, "Look and repair", p.list(), p.show(), p.release(), p.resolve(), p.forget(), p.prune(), p.migrate(), p.doctor())
 	addGroup(root, "Prove", p.demo())
 	root.AddCommand(p.version(), p.man(), helpOnStores())
 	root.InitDefaultHelpCmd()

@@ -81,7 +81,7 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringVar(&o.socketMode, "socket-mode", "0600", "the `MODE` of Unix sockets, octal")
 	f.StringVar(&o.Tokens, "tokens", "", "the `FILE` of credentials")
 	f.StringVar(&o.Header, "user-header", "", "the header `FIELD` in which a single sign-on names its user; its users see the page at /")
-	f.BoolVar(&o.Act, "user-act", false, "users of the single sign-on may release, forget and settle keys")
+	f.BoolVar(&o.Act, "user-act", false, "users of the single sign-on may release, forget and resolve keys")
 	f.BoolVar(&o.ShowBodies, "show-bodies", false, "show the bodies of records on the page, to those who may act")
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
 	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")

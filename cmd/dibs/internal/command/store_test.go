@@ -30,7 +30,7 @@ func TestAStoreMustBeNamed(t *testing.T) {
 	} {
 		for _, args := range []string{
 			"run k -- touch ran", "run --skip --quiet k -- touch ran", "ls", "show k", "release --yes k", "forget --yes k", "prune",
-			"settle k --rerun --yes", "migrate", "migrate --print", "doctor", "proxy --listen 127.0.0.1:0 --upstream http://127.0.0.1:1",
+			"resolve k --rerun --yes", "migrate", "migrate --print", "doctor", "proxy --listen 127.0.0.1:0 --upstream http://127.0.0.1:1",
 		} {
 			b := unnamed(t)
 			b.env = env
@@ -64,7 +64,7 @@ func TestARelativeStoreIsRefused(t *testing.T) {
 		"sqlite://dibs.db":            b.path("dibs.db"),
 	} {
 		for _, args := range []string{
-			"run k -- touch ran", "run --skip --quiet k -- touch ran", "ls", "show k", "release --yes k", "forget --yes k", "prune", "settle k --rerun --yes",
+			"run k -- touch ran", "run --skip --quiet k -- touch ran", "ls", "show k", "release --yes k", "forget --yes k", "prune", "resolve k --rerun --yes",
 			"migrate", "migrate --print", "doctor", "demo --exit", "serve --listen 127.0.0.1:0", "proxy --listen 127.0.0.1:0 --upstream http://127.0.0.1:1",
 		} {
 			words := strings.Fields(args)

@@ -117,7 +117,7 @@ func (p *program) acquire(ctx context.Context, client *dibs.Client, signals proc
 	case errors.Is(err, dibs.ErrHeld):
 		return nil, exitf(codeBusy, "the key %s is still busy after %v", key, h.wait)
 	case errors.Is(err, dibs.ErrUnknown):
-		return nil, exitf(codeBusy, "the key %s must be settled first, because the outcome of an earlier attempt is unknown: see dibs settle --help", key)
+		return nil, exitf(codeBusy, "the key %s must be resolved first, because the outcome of an earlier attempt is unknown: see dibs resolve --help", key)
 	case err != nil && !errors.Is(err, dibs.ErrStore):
 		// An error of this claim alone: a locked row, a limit.
 		return nil, fmt.Errorf("%w: %w", anystore.ErrUnusable, err)

@@ -153,7 +153,7 @@ func (d *demo) run(ctx context.Context, guard bool) (_ *result, err error) {
 	r.traffic = newTraffic([2]string{killed.url, r.proxy.url})
 	if guard {
 		r.unknown = func(ctx context.Context, c charge, instance string) error {
-			return d.settle(ctx, r.payments, c, instance)
+			return d.resolve(ctx, r.payments, c, instance)
 		}
 	}
 	sent, ended := make(chan struct{}), make(chan struct{})
@@ -178,10 +178,10 @@ func (d *demo) run(ctx context.Context, guard bool) (_ *result, err error) {
 	return r, nil
 }
 
-// settle does the work of an operator: it looks whether the charge of a crashed request was
-// made, and settles the request.
-func (d *demo) settle(ctx context.Context, service *payments, c charge, instance string) error {
-	args := []string{"settle", "--yes", instance, "--namespace", d.namespace, "--rerun"}
+// resolve does the work of an operator: it looks whether the charge of a crashed request was
+// made, and resolves the request.
+func (d *demo) resolve(ctx context.Context, service *payments, c charge, instance string) error {
+	args := []string{"resolve", "--yes", instance, "--namespace", d.namespace, "--rerun"}
 	if made := service.made(c.Order); len(made) > 0 {
 		body, err := json.Marshal(made[0])
 		if err != nil {

@@ -24,7 +24,7 @@ func writeTable(w io.Writer, bare, with *result) {
 	row("money taken, of "+money(with.ordered), money(bare.charged), money(with.charged))
 	count("answers replayed", func(r *result) *atomic.Int64 { return &r.replays })
 	count("conflicts (409), retried", func(r *result) *atomic.Int64 { return &r.conflicts })
-	count("cut off by the kill, then settled", func(r *result) *atomic.Int64 { return &r.settled })
+	count("cut off by the kill, then resolved", func(r *result) *atomic.Int64 { return &r.resolved })
 	count("timeouts and broken connections", func(r *result) *atomic.Int64 { return &r.errors })
 	count("clients without an answer", func(r *result) *atomic.Int64 { return &r.unanswered })
 	row("seconds", seconds(bare.took), seconds(with.took))

@@ -37,7 +37,7 @@ type traffic struct {
 	replays    atomic.Int64
 	conflicts  atomic.Int64
 	errors     atomic.Int64
-	settled    atomic.Int64
+	resolved   atomic.Int64
 	unanswered atomic.Int64 // clients
 
 	seen sync.Map // of attempts whose outcome is unknown
@@ -140,7 +140,7 @@ func (s *traffic) exchange(ctx context.Context, c charge, target string) (status
 }
 
 // conflict returns how long to wait after a 409. If the outcome is unknown, it has the
-// request settled.
+// request resolved.
 func (s *traffic) conflict(ctx context.Context, c charge, retryAfter string, problem []byte) time.Duration {
 	if wait, err := time.ParseDuration(retryAfter + "s"); err == nil {
 		return wait
@@ -152,7 +152,7 @@ func (s *traffic) conflict(ctx context.Context, c charge, retryAfter string, pro
 	once, _ := s.seen.LoadOrStore(p.Instance, new(sync.Once))
 	once.(*sync.Once).Do(func() {
 		if s.unknown(ctx, c, p.Instance) == nil {
-			s.settled.Add(1)
+			s.resolved.Add(1)
 		}
 	})
 	return 0

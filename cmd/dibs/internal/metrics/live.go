@@ -22,7 +22,7 @@ func (m *Metrics) Live(s *survey.Survey, namespace *string) error {
 	oldest, failed[1] = m.meter.Float64ObservableGauge("dibs.oldest_wait", api.WithUnit("s"),
 		api.WithDescription("How long the oldest of them has been seen to wait."))
 	unknown, failed[2] = m.meter.Int64ObservableGauge("dibs.unknown", api.WithUnit("{key}"),
-		api.WithDescription("Keys whose outcome is unknown until an operator settles them."))
+		api.WithDescription("Keys whose outcome is unknown until an operator resolves them."))
 	_, failed[3] = m.meter.RegisterCallback(func(ctx context.Context, o api.Observer) error {
 		r, err := s.Look(ctx, survey.MetricsAge)
 		if err != nil {

@@ -77,7 +77,7 @@ func (s *Server) encrypt(key store.Key, retention time.Duration, answer []byte) 
 }
 
 // A key does not say which route it is of.
-var errSeveralRings = errors.New("the routes of this proxy have different key rings; use dibs settle --key-ring with the ring of the request's route")
+var errSeveralRings = errors.New("the routes of this proxy have different key rings; use dibs resolve --key-ring with the ring of the request's route")
 
 // needsStore reports whether guarded requests are refused while the store does not answer.
 func (s *Server) needsStore() bool {

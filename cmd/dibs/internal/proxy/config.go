@@ -38,7 +38,7 @@ type Config struct {
 	AdminTLS        bool          `fixed:"yes" help:"serve the admin address over HTTPS too, with the same certificate"`
 	AdminTokens     string        `arg:"FILE" help:"the FILE of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"`
 	AdminUserHeader string        `fixed:"yes" check:"field" arg:"FIELD" help:"the header FIELD in which a single sign-on names its user; its users see the page"`
-	AdminUserAct    bool          `fixed:"yes" help:"users of the single sign-on may release, forget and settle keys"`
+	AdminUserAct    bool          `fixed:"yes" help:"users of the single sign-on may release, forget and resolve keys"`
 	AdminShowBodies bool          `fixed:"yes" help:"show the bodies of records on the page, to those who may act"`
 	Store           string        `flag:"yes" fixed:"yes" arg:"URL" help:"the URL of the store"`
 	Namespace       string        `flag:"yes" fixed:"yes" check:"namespace" arg:"NAME" help:"the NAME that keeps these keys apart from others in the store"`

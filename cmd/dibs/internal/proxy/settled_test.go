@@ -51,7 +51,7 @@ func TestSettledOnThePage(t *testing.T) {
 			_, link, _ := strings.Cut(listed, `"link":"`)
 			link, _, _ = strings.Cut(link, `"`)
 			body := fmt.Sprintf(`{"link":"%s","id":"%s","status":201,"type":"text/plain","body":"by hand"}`, link, found.Attempts[0].ID)
-			res, err := http.Post(p.admin+"/page/settle", "application/json", strings.NewReader(body))
+			res, err := http.Post(p.admin+"/page/resolve", "application/json", strings.NewReader(body))
 			testkit.Must(t, err)
 			text, err := io.ReadAll(res.Body)
 			res.Body.Close()
@@ -64,7 +64,7 @@ func TestSettledOnThePage(t *testing.T) {
 				if retry.StatusCode != 201 || got != "by hand" {
 					t.Errorf("the retry is %d %s", retry.StatusCode, got)
 				}
-			} else if !strings.Contains(string(text), "dibs settle --key-ring") || problemType(t, got) != "outcome-unknown" {
+			} else if !strings.Contains(string(text), "dibs resolve --key-ring") || problemType(t, got) != "outcome-unknown" {
 				t.Errorf("settling says %s, and the retry is %d %s", text, retry.StatusCode, got)
 			}
 		})

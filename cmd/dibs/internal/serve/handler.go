@@ -18,7 +18,7 @@ func (s *Server) paths() []server.Path {
 		server.Get(leaseapi.Version+"/keys", s.guard(credential.Look, s.counted(s.list))),
 		server.Post(leaseapi.Version+"/keys/release", s.order(release, "id")),
 		server.Post(leaseapi.Version+"/keys/forget", s.order(forget, "id")),
-		server.Post(leaseapi.Version+"/keys/settle", s.order(resolve, "id", "data", "retention_ms")),
+		server.Post(leaseapi.Version+"/keys/resolve", s.order(resolve, "id", "data", "retention_ms")),
 	}
 }
 

@@ -46,7 +46,7 @@ func TestKeysBelongToTheirNamespace(t *testing.T) {
 	if got := r.do("GET", "/v1/keys?namespace=", "e", ""); !strings.Contains(got.text, `--namespace \"shop\"`) {
 		t.Errorf("a list of another namespace does not name the cure: %s", got.text)
 	}
-	for _, order := range []string{"release", "forget", "settle"} {
+	for _, order := range []string{"release", "forget", "resolve"} {
 		for who, status := range map[string]int{"a": 403, "e": 403, "h": 200, "f": 200} {
 			if got := r.do("POST", "/v1/keys/"+order, who, `{"key":"nothing"}`); got.status != status {
 				t.Errorf("%s by %s is %d %s; want %d", order, who, got.status, got.text, status)

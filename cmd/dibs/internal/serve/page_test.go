@@ -117,7 +117,7 @@ func (r *rig) requests(id string) map[[2]string]string {
 	for _, p := range append(r.server.shell.Paths(), r.server.paths()...) {
 		all[[2]string{p.Method, p.Path}] = `{"key":"k","id":"` + id + `"}`
 	}
-	for _, verb := range []string{"release", "forget", "settle"} {
+	for _, verb := range []string{"release", "forget", "resolve"} {
 		all[[2]string{"POST", "/page/" + verb}] = `{"link":"ns=&key=aw","id":"` + id + `"}`
 	}
 	delete(all, [2]string{"GET", "/healthz"})
@@ -145,7 +145,7 @@ func TestSingleSignOnIsForEveryPath(t *testing.T) {
 				want = 403
 			case at[0] == "POST" && !act:
 				want = 403
-			case at[0] == "POST" && strings.HasSuffix(at[1], "settle"):
+			case at[0] == "POST" && strings.HasSuffix(at[1], "resolve"):
 				continue // the order names no attempt
 			case at[1] == "/nothing" || at[1] == "/metrics": // the test has none
 				want = 404

@@ -38,30 +38,30 @@ type verdict struct {
 	yes       bool
 }
 
-func (p *program) settle() *cobra.Command {
+func (p *program) resolve() *cobra.Command {
 	var s selection
 	var v verdict
 	cmd := &cobra.Command{
-		Use:   "settle (KEY | --id ID) (--status N | --result JSON | --rerun)",
-		Short: "Settle a run whose outcome is unknown, or was not stored",
+		Use:   "resolve (KEY | --id ID) (--status N | --result JSON | --rerun)",
+		Short: "Resolve a run whose outcome is unknown, or was not stored",
 		Long: `With --on-crash at-most-once, a request whose proxy crashed is not run again: it
 may or may not have taken effect. Its retries get the problem "outcome unknown".
 A function of once that must run at most once is the same, and its callers get
-an error. Find out what happened, then settle it:
+an error. Find out what happened, then resolve it:
 
   --status N      the request took effect: retries get this answer
   --result JSON   the function of once ran: callers get this result
   --rerun         it did not take effect: the next one runs
 
-A run that was done, but whose answer or result could not be stored, is settled
+A run that was done, but whose answer or result could not be stored, is resolved
 in the same way. The new record then answers requests with any fingerprint.
 
 The client's problem document names the attempt in "instance", and "dibs show"
 prints its ID.
 Asks before it changes anything, unless --yes is given. Exits with 1 if there is
 no such attempt, or it has its outcome.`,
-		Example: `  dibs settle --id q7k2v5m3x4zabcde --rerun
-  dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --status 201 \
+		Example: `  dibs resolve --id q7k2v5m3x4zabcde --rerun
+  dibs resolve urn:dibs:claim:q7k2v5m3x4zabcde --status 201 \
       --header 'Content-Type: application/json' --body '{"id":"ch_17"}' --yes`,
 		Args: oneKey,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
@@ -72,7 +72,7 @@ no such attempt, or it has its outcome.`,
 				return err
 			}
 			return p.operate(cmd.Context(), func(opened *anystore.Store, in store.Inspector) error {
-				return p.settleOne(cmd.Context(), in, opened.Store, &s, &v, cmd.Flags())
+				return p.resolveOne(cmd.Context(), in, opened.Store, &s, &v, cmd.Flags())
 			})
 		}),
 	}
@@ -158,8 +158,8 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 	return a, nil
 }
 
-func (p *program) settleOne(ctx context.Context, in store.Inspector, opened dibs.Store, s *selection, v *verdict, fs *pflag.FlagSet) error {
-	e, id, err := p.findUnsettled(ctx, in, s, fs)
+func (p *program) resolveOne(ctx context.Context, in store.Inspector, opened dibs.Store, s *selection, v *verdict, fs *pflag.FlagSet) error {
+	e, id, err := p.findUnresolved(ctx, in, s, fs)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (p *program) settleOne(ctx context.Context, in store.Inspector, opened dibs
 			return in.Resolve(ctx, e.Key, id, data, v.retention)
 		})
 		if err == nil && !done {
-			err = absentf("the attempt %s was settled meanwhile", id)
+			err = absentf("the attempt %s was resolved meanwhile", id)
 		}
 	}
 	if err != nil {
@@ -241,7 +241,7 @@ func (p *program) letRun(ctx context.Context, in store.Inspector, e store.Entry,
 	case err != nil:
 		return err
 	case !ended:
-		return absentf("the attempt %s was settled meanwhile", id)
+		return absentf("the attempt %s was resolved meanwhile", id)
 	}
 	fmt.Fprintf(p.env.Stdout, "%s is free: the next retry runs\n", name)
 	return nil
@@ -250,7 +250,7 @@ func (p *program) letRun(ctx context.Context, in store.Inspector, e store.Entry,
 // replace replaces the note that an outcome was not stored. It holds the key meanwhile, so that no
 // other operator does the same.
 func (p *program) replace(ctx context.Context, in store.Inspector, s dibs.Store, key dibs.Key, data []byte, retention time.Duration) (err error) {
-	client, err := dibs.New(s, &dibs.Options{Namespace: key.Namespace, Label: "dibs settle", Logger: slog.New(slog.DiscardHandler)})
+	client, err := dibs.New(s, &dibs.Options{Namespace: key.Namespace, Label: "dibs resolve", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -265,14 +265,14 @@ func (p *program) replace(ctx context.Context, in store.Inspector, s dibs.Store,
 		return err
 	}
 	if len(found) != 1 || !notStored(found[0]) {
-		return absentf("%s was settled meanwhile", quote(key.Name))
+		return absentf("%s was resolved meanwhile", quote(key.Name))
 	}
 	return lease.Complete(ctx, data, retention)
 }
 
-// findUnsettled returns the selected key, and its attempt whose outcome is unknown or was not
+// findUnresolved returns the selected key, and its attempt whose outcome is unknown or was not
 // stored.
-func (p *program) findUnsettled(ctx context.Context, in store.Inspector, s *selection, fs *pflag.FlagSet) (store.Entry, string, error) {
+func (p *program) findUnresolved(ctx context.Context, in store.Inspector, s *selection, fs *pflag.FlagSet) (store.Entry, string, error) {
 	found, err := p.find(ctx, in, s, fs, true)
 	if err != nil {
 		return store.Entry{}, "", err
@@ -284,5 +284,5 @@ func (p *program) findUnsettled(ctx context.Context, in store.Inspector, s *sele
 	case e.Condition == store.ConditionDone && notStored(e):
 		return e, e.Record.ID, nil
 	}
-	return e, "", absentf("there is nothing to settle: the outcome of %s is not unknown, it is %s", quote(e.Key.Name), e.Condition)
+	return e, "", absentf("there is nothing to resolve: the outcome of %s is not unknown, it is %s", quote(e.Key.Name), e.Condition)
 }

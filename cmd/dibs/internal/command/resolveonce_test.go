@@ -18,11 +18,11 @@ import (
 // request is how the keys of one client and host begin.
 const request = "http:AAAAAAAAAAAAAAAAAAAAAA:"
 
-// TestSettleOnce: an operator gives callers of once the result of a run whose result was not stored,
+// TestResolveOnce: an operator gives callers of once the result of a run whose result was not stored,
 // or is unknown, or lets them run again.
-func TestSettleOnce(t *testing.T) { everyStore(t, checkSettleOnce) }
+func TestResolveOnce(t *testing.T) { everyStore(t, checkResolveOnce) }
 
-func checkSettleOnce(t *testing.T, b *bench) {
+func checkResolveOnce(t *testing.T, b *bench) {
 	t.Parallel()
 	s := b.inspector(t)
 	client, err := dibs.New(s, &dibs.Options{Namespace: "n"})
@@ -49,18 +49,18 @@ func checkSettleOnce(t *testing.T, b *bench) {
 		code int
 		want string
 	}{
-		{"show given", 0, "a run whose result could not be stored (json: unsupported value: NaN); see dibs settle --help"},
+		{"show given", 0, "a run whose result could not be stored (json: unsupported value: NaN); see dibs resolve --help"},
 		{"show given --json", 0, `"not_kept":"json: unsupported value: NaN"`},
-		{"settle given --status 201 --yes", 64, "use --result or --rerun"},
-		{"settle given --result 1.5", 1, "declined"},
-		{"settle given --result 1.5 --yes", 0, "given is done: callers get that result for 24h"},
-		{"settle given --result 2 --yes", 1, "there is nothing to settle"},
-		{"settle rerun --rerun --yes", 0, "rerun is free: the next retry runs\n"},
+		{"resolve given --status 201 --yes", 64, "use --result or --rerun"},
+		{"resolve given --result 1.5", 1, "declined"},
+		{"resolve given --result 1.5 --yes", 0, "given is done: callers get that result for 24h"},
+		{"resolve given --result 2 --yes", 1, "there is nothing to resolve"},
+		{"resolve rerun --rerun --yes", 0, "rerun is free: the next retry runs\n"},
 		{"show rerun", 1, "the store has no record"},
 		{"forget forgotten --yes", 0, "its next request runs"},
-		{"settle unknown --result 2.5 --yes", 0, "callers get that result"},
-		{"settle " + request + "order --result 1 --yes", 64, "use --status or --rerun"},
-		{"settle " + request + "order --status 201 --body paid --yes", 0, "retries get 201"},
+		{"resolve unknown --result 2.5 --yes", 0, "callers get that result"},
+		{"resolve " + request + "order --result 1 --yes", 64, "use --status or --rerun"},
+		{"resolve " + request + "order --status 201 --body paid --yes", 0, "retries get 201"},
 		{"show " + request + "order", 0, "HTTP 201 with a body of 4 bytes"},
 	} {
 		code, stdout, stderr := b.run(t, append(strings.Fields(step.args), "--namespace", "n")...)

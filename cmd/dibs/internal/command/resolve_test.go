@@ -12,9 +12,9 @@ import (
 	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
-// TestSettleCall: the answer to a call of a tool must be a response of JSON-RPC, because a client of MCP
+// TestResolveCall: the answer to a call of a tool must be a response of JSON-RPC, because a client of MCP
 // can read nothing else.
-func TestSettleCall(t *testing.T) {
+func TestResolveCall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	store, err := sqlitestore.Open(path, nil)
 	testkit.Must(t, err)
@@ -26,8 +26,8 @@ func TestSettleCall(t *testing.T) {
 	lost, err := client.Acquire(t.Context(), key, &dibs.AcquireOptions{AtMostOnce: true})
 	testkit.Must(t, err)
 	testkit.Must(t, lost.Abandon(t.Context()))
-	settle := func(body string, more ...string) (int, string) {
-		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": "sqlite:" + path}, append([]string{"settle", "--id", lost.ID(), "--status=200", "--yes", "--body", body}, more...)...)
+	resolve := func(body string, more ...string) (int, string) {
+		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": "sqlite:" + path}, append([]string{"resolve", "--id", lost.ID(), "--status=200", "--yes", "--body", body}, more...)...)
 		return code, stdout + stderr
 	}
 	for _, body := range []string{
@@ -35,12 +35,12 @@ func TestSettleCall(t *testing.T) {
 		`{"jsonrpc":"2.0","result":{}}`, `{"id":1,"result":{}}`, `{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`, `[{"jsonrpc":"2.0","id":1,"result":{}}]`, `{"jsonrpc":"2.0","id":1,"Result":{}}`,
 		"data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n",
 	} {
-		if code, text := settle(body); code != 64 || !strings.Contains(text, "the body must be a response of JSON-RPC, such as") {
+		if code, text := resolve(body); code != 64 || !strings.Contains(text, "the body must be a response of JSON-RPC, such as") {
 			t.Errorf("%q: exited with %d: %s", body, code, text)
 		}
 	}
 	const response = ` {"jsonrpc":"2.0","id":0,"result":{"content":[{"type":"text","text":"charge 1"}]}}`
-	if code, text := settle(response, "--header", "Content-Type: text/plain"); code != 0 || !strings.Contains(text, "retries get 200") {
+	if code, text := resolve(response, "--header", "Content-Type: text/plain"); code != 0 || !strings.Contains(text, "retries get 200") {
 		t.Fatalf("exited with %d: %s", code, text)
 	}
 	_, err = client.TryAcquire(t.Context(), key, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
