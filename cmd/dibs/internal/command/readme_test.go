@@ -17,8 +17,7 @@ import (
 const readme = "../../../../README.md"
 
 // readmeProgram makes a program of the README's two pieces of Go.
-var readmeProgram = [3]string{
-	`package main
+const readmeProgram = `package main
 
 import (
 	"context"
@@ -30,6 +29,7 @@ import (
 )
 
 func main() {
+	ctx := context.Background()
 	store, err := memstore.New(nil)
 	if err != nil {
 		panic(err)
@@ -38,43 +38,51 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = serve(client, nil), section(context.Background(), client)
+	if err := section(ctx, client); err != nil {
+		panic(err)
+	}
+	serve(client, http.NotFoundHandler())
 }
 
 func send(context.Context) error { return nil }
 
-func serve(client *dibs.Client, handler http.Handler) error {
-`, `	return server.Close()
+func serve(client *dibs.Client, handler http.Handler) {
+	guard, err := idempotency.New(client, nil)
+	if err != nil {
+		panic(err)
+	}
+	server := new(http.Server)
+	HANDLER
 }
 
 func section(ctx context.Context, client *dibs.Client) error {
-`, `
+	SECTION
 	return err
 }
-`}
+`
 
-// TestReadmeCode: the README's Go compiles, in a module that uses the clone by the README's first
-// block.
+// TestReadmeCode: the README's Go compiles, in a module that uses the clone as the README says, and
+// the program is installed.
 func TestReadmeCode(t *testing.T) {
-	page := testkit.ReadFile(t, readme)
-	found := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
-	if len(found) != 2 {
-		t.Fatalf("the README has %d pieces of Go; this test knows 2", len(found))
+	page := string(testkit.ReadFile(t, readme))
+	piece := func(begin string) string {
+		found := regexp.MustCompile("`(" + regexp.QuoteMeta(begin) + "[^`]*)`").FindStringSubmatch(page)
+		if found == nil {
+			t.Fatalf("the README has no line of Go that begins with %s", begin)
+		}
+		return found[1]
 	}
 	b := newBench(t)
-	text := readmeProgram[0] + found[0][1] + readmeProgram[1] + found[1][1] + readmeProgram[2]
-	b.write(t, "main.go", text)
-	lines := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindStringSubmatch(string(page))[1]
+	b.write(t, "main.go", strings.NewReplacer("HANDLER", piece("server."), "SECTION", piece("err := client.")).Replace(readmeProgram))
+	_, rest, _ := strings.Cut(page, "\n## Get it\n")
+	found := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindStringSubmatch(rest)
 	clone, err := filepath.Abs(filepath.Dir(readme))
 	testkit.Must(t, err)
-	here := strings.Replace(lines, "git clone https://github.com/dibs-go/dibs ", "ln -s '"+clone+"' dibs ", 1)
-	if here == lines {
-		t.Fatalf("the README's first block makes no clone:\n%s", lines)
-	}
-	cmd := exec.Command("sh", "-ec", "go mod init example.org/shop\n"+here+"go vet .\nbin/dibs --version >version")
+	testkit.Must(t, os.Symlink(clone, b.path("dibs")))
+	cmd := exec.Command("sh", "-ec", "go mod init example.org/shop\n"+found[1]+"go vet .\nbin/dibs --version >version")
 	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "GOBIN="+b.path("bin"))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", here, err, out)
+		t.Fatalf("%s: %v\n%s", found[1], err, out)
 	}
 	if version := b.read("version"); !strings.HasPrefix(version, "dibs ") {
 		t.Errorf("the program says %q", version)
@@ -84,7 +92,7 @@ func TestReadmeCode(t *testing.T) {
 // TestReadmeCommands: the commands and flags that the README names are there.
 func TestReadmeCommands(t *testing.T) {
 	page := testkit.ReadFile(t, readme)
-	commands := regexp.MustCompile(`(?m)^dibs ([a-z]+)(.*)$`).FindAllStringSubmatch(string(page), -1)
+	commands := regexp.MustCompile("`dibs ([a-z]+)([^`]*)`").FindAllStringSubmatch(string(page), -1)
 	if len(commands) < 5 {
 		t.Fatalf("the README shows %d commands", len(commands))
 	}
