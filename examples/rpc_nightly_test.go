@@ -8,9 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
@@ -26,22 +24,15 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
-
-// The program, built once with the flags of this test binary.
-var dibsProgram = sync.OnceValues(func() (string, error) {
-	to := filepath.Join(dir, "dibs")
-	cmd := exec.Command("go", append(append([]string{"build", "-o", to}, sameFlags()...), "./cmd/dibs")...)
-	cmd.Dir, cmd.Stderr = "..", os.Stderr
-	return to, cmd.Run()
-})
 
 // startDibs starts a proxy in front of an origin that speaks HTTP/2 without TLS, and
 // returns its address.
 func startDibs(t *testing.T, origin string) string {
 	t.Helper()
-	program, err := dibsProgram()
+	program, err := servertest.Dibs()
 	testkit.Must(t, err)
 	cmd := exec.Command(program, "proxy", "--listen", "127.0.0.1:0", "--upstream", "h2c://"+origin, "--store", "memory:")
 	out, err := cmd.StdoutPipe()

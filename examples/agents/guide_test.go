@@ -2,30 +2,27 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-// dir has the program dibs.
+// dir has what the tests install.
 var dir string
 
 func TestMain(m *testing.M) {
-	var err error
-	if dir, err = os.MkdirTemp("", "dibs-agents-*"); err != nil {
+	dibs, err := servertest.Dibs()
+	if err == nil {
+		dir, err = os.MkdirTemp("", "dibs-agents-*")
+	}
+	if err != nil {
 		panic(err)
 	}
-	// With the flags of other modules' tests, which may have built it.
-	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "dibs"), "../../cmd/dibs")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		panic(err)
-	}
-	os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	os.Setenv("PATH", filepath.Dir(dibs)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	testkit.Main(m, nil, func() { os.RemoveAll(dir) })
 }
 

@@ -5,7 +5,6 @@ package browser
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,46 +12,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
-
-// dibs is the program, which is built once.
-var dibs struct {
-	sync.Once
-	path string
-	err  error
-}
 
 // program returns the path of the program dibs.
 func program(t *testing.T) string {
 	t.Helper()
-	dibs.Do(func() {
-		folder, err := os.MkdirTemp("", "dibs-browser-")
-		if err != nil {
-			dibs.err = err
-			return
-		}
-		dibs.path = filepath.Join(folder, "dibs")
-		text, err := exec.Command("go", "build", "-o", dibs.path, "github.com/dibs-go/dibs/cmd/dibs").CombinedOutput()
-		if err != nil {
-			dibs.err = errors.New(string(text))
-		}
-	})
-	testkit.Must(t, dibs.err)
-	return dibs.path
+	path, err := servertest.Dibs()
+	testkit.Must(t, err)
+	return path
 }
 
-// TestMain removes the program after the tests.
-func TestMain(m *testing.M) {
-	testkit.Main(m, nil, func() {
-		if dibs.path != "" {
-			_ = os.RemoveAll(filepath.Dir(dibs.path))
-		}
-	})
-}
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
 // night is a store, and real programs that use it.
 type night struct {

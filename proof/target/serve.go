@@ -81,11 +81,9 @@ func serve(owner servertest.Owner, n int) (all []*server) {
 			owner.Logf("removing the folder of a server: %v", err)
 		}
 	})
-	program := filepath.Join(folder, "dibs")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/dibs-go/dibs/cmd/dibs")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does, so that it is compiled once
-	if said, err := build.CombinedOutput(); err != nil {
-		owner.Fatalf("building dibs: %v: %s", err, said)
+	program, err := servertest.Dibs()
+	if err != nil {
+		owner.Fatalf("building dibs: %v", err)
 	}
 	for i := range n {
 		s := &server{owner: owner, program: program, addr: servertest.Addr(owner), store: "sqlite:" + filepath.Join(folder, "dibs.db")}

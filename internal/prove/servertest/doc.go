@@ -38,6 +38,7 @@
 //   - [Galera]: two MariaDB servers that take writes at the same time.
 //   - [NewClock]: a time of day for servers, which can be set wrong.
 //   - [NewWire]: a connection that can be cut, delayed, stopped, or lose replies.
+//   - [Dibs]: the program dibs of this tree, for all tests.
 //
 // Methods pause, continue, kill, stop and restart a server. [RedisServer.Do],
 // [PostgresServer.Do] and [MariaDBServer.Do] read and change its data without the client

@@ -52,7 +52,7 @@ func TestDatabaseGuide(t *testing.T) {
 				}
 			}
 			server := filepath.Join(b.dir, "server")
-			testkit.Must(t, compile(server, b.path("main.go")))
+			testkit.Must(t, servertest.Build(server, b.path("main.go")))
 			if cure := map[string]string{"mysqlstore": "write mysql://", "redisstore": "REDIS_URL must be an address such as redis://"}[name]; cure != "" {
 				p := b.command()
 				p.Cmd.Path, p.Args = server, []string{server}

@@ -110,7 +110,7 @@ func checkGuide(t *testing.T, page string) {
 			testkit.Must(t, os.WriteFile(source, []byte(block.code), 0o644))
 			program, args = b.path(fmt.Sprintf("block%d", i)), nil
 			// In this workspace, which knows all modules.
-			testkit.Must(t, compile(program, source))
+			testkit.Must(t, servertest.Build(program, source))
 		default:
 			continue
 		}

@@ -5,7 +5,6 @@ package command_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -31,7 +30,8 @@ import (
 	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
-// binary is the program, built once.
+// binary is the program: without the race detector, because the memory of a small machine is not
+// enough for many processes with it.
 var binary string
 
 // writer in the environment makes the test binary a command that writes to a
@@ -58,35 +58,12 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"DIBS_STORE", "DIBS_KEY", "DIBS_NAMESPACE", "DIBS_FENCE", "DIBS_HELD"} {
 		os.Unsetenv(name)
 	}
-	dir, err := os.MkdirTemp("", "dibs-test-*")
-	if err == nil {
-		err = build(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, errors.Join(err, os.RemoveAll(dir)))
+	var err error
+	if binary, err = servertest.Dibs(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	testkit.Main(m, nil, scope.Close, func() { os.RemoveAll(dir) })
-}
-
-// build builds the program once, without the race detector, because the memory of a
-// small machine is not enough for many processes with it.
-func build(dir string) error {
-	if err := os.Chmod(dir, 0o755); err != nil { // because a test runs it as the user nobody
-		return err
-	}
-	binary = filepath.Join(dir, "dibs")
-	return compile(binary, "../..")
-}
-
-// compile builds a program as make build does, so that what it imports is compiled once.
-func compile(to, source string) error {
-	build := exec.Command("go", "build", "-trimpath", "-o", to, source)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
+	testkit.Main(m, nil, scope.Close)
 }
 
 // reapNothing runs a command and waits for it alone, as many programs do that are the first

@@ -174,6 +174,8 @@ func TestRunUnwritableStore(t *testing.T) {
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Must(t, os.RemoveAll(dir)) })
 	testkit.Must(t, os.Chmod(dir, 0o755))
+	program := filepath.Join(dir, "dibs") // because that user may not reach the tree
+	testkit.Must(t, os.WriteFile(program, testkit.ReadFile(t, binary), 0o755))
 	for name, modes := range map[string]struct{ file, folder os.FileMode }{
 		"file":   {0o444, 0o777},
 		"folder": {0o666, 0o555},
@@ -193,6 +195,7 @@ func TestRunUnwritableStore(t *testing.T) {
 			t.Cleanup(func() { testkit.Must(t, os.Chmod(b.dir, 0o755)) })
 			before := tree(t, b.dir)
 			p := b.command("run", "k", "--", "true")
+			p.Path = program
 			if os.Getuid() == 0 {
 				p.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 			}
