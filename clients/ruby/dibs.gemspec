@@ -10,5 +10,5 @@ Gem::Specification.new do |s|
   s.license = "Apache-2.0"
   s.homepage = "https://github.com/dibs-go/dibs/tree/main/clients/ruby"
   s.required_ruby_version = ">= 3.0"
-  s.files = Dir["lib/dibs.rb", "README.md", "LICENSE"] # the release adds LICENSE
+  s.files = Dir["lib/**/*.rb", "README.md", "LICENSE"] # the release adds LICENSE
 end

@@ -1,0 +1,71 @@
+# frozen_string_literal: true
+
+module Dibs
+  # Renewer renews the leases of a process: one thread, and one call for all that are due.
+  class Renewer # :nodoc:
+    def initialize(local, timeout)
+      @local, @timeout = local, timeout
+      @lock = Mutex.new
+      @changed = ConditionVariable.new
+      @leases = {}
+    end
+
+    def add(lease)
+      @lock.synchronize do
+        @leases[lease] = true
+        unless @thread&.alive?
+          # A thread begins with the mask of the one that starts it.
+          @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
+          @thread.name = "dibs renewer"
+        end
+        @changed.signal
+      end
+    end
+
+    def remove(lease)
+      @lock.synchronize { @leases.delete(lease) }
+    end
+
+    def stop
+      @lock.synchronize { @leases.clear }
+      @thread&.kill
+    end
+
+    private
+
+    def run
+      loop do
+        due, patience = @lock.synchronize { await }
+        due.each_slice(MAX_ELEMENTS) { |leases| renew(leases, patience) }
+      end
+    end
+
+    # await waits until leases are due, and returns those that are due now or soon.
+    def await
+      loop do
+        now = Dibs.now
+        @leases.delete_if { |lease, _| lease.overdue?(now) }
+        first = @leases.each_key.map(&:due).min
+        if first && first <= now
+          due = @leases.keys.select { |lease| lease.due <= now + lease.ttl / 15 }
+          return due, [@timeout, @leases.each_key.map { |lease| lease.ttl / 3 }.min].min
+        end
+        @changed.wait(@lock, first && first - now)
+      end
+    end
+
+    def renew(leases, patience)
+      body = { renewals: leases.map { |l| l.named.merge(ttl_ms: (l.ttl * 1000).ceil) } }
+      answers, sent = @local.call("renew", body, leases.size, timeout: patience)
+      leases.zip(answers) do |lease, answer|
+        case answer.dig("error", "type")
+        when nil then lease.trust(sent)
+        when "lost" then remove(lease) if lease.lose
+        else lease.later
+        end
+      end
+    rescue StandardError
+      leases.each(&:later) # it is tried again until the lease is no longer trusted
+    end
+  end
+end
