@@ -269,7 +269,7 @@ class LockTest < Case
   def test_arguments_are_refused_by_name
     {
       { ttl: 0.001 } => /ttl/, { ttl: "1 hour" } => /ttl/, { wait: -1 } => /wait/, { wait: Float::NAN } => /wait/,
-      { permits: 0 } => /permits/, { weight: 2 } => /weight/, { fingerprint: "x" } => /fingerprint/, { margin: 20 } => /margin/,
+      { permits: 0 } => /permits/, { weight: 2 } => /weight/, { fingerprint: "x" } => /fingerprint/, { stop_timeout: 20 } => /stop_timeout/,
       { wiat: 1 } => /wiat/, { token: "0" * 32 } => /token/, { max_age: 1 } => /max_age/
     }.each do |options, text|
       assert_match text, assert_raises(ArgumentError, options.to_s) { @keys.lock(@key, **options) { flunk } }.message

@@ -3,7 +3,7 @@
 module Dibs
   # Claim is what a caller asks for, and what its token may have at the store.
   class Claim # :nodoc:
-    attr_reader :key, :namespace, :token, :ttl, :place_ttl, :margin, :longest, :permits, :weight, :wait, :from
+    attr_reader :key, :namespace, :token, :ttl, :place_ttl, :stop_timeout, :max_lifetime, :permits, :weight, :wait, :from
     attr_accessor :open # the token may have a lease or a place
 
     def initialize(key, options)
@@ -12,8 +12,8 @@ module Dibs
       @token = options[:token] || SecureRandom.hex(16)
       @from, @ttl, @wait, @place_ttl = options[:from], options[:ttl], options[:wait], options[:place_ttl] || PLACE_TTL
       @permits, @weight = options[:permits] || 1, options[:weight] || 1
-      @margin = [options[:margin] || 0.0, @ttl / 50 + 0.001].max
-      @longest = options[:longest]
+      @stop_timeout = [options[:stop_timeout] || 0.0, @ttl / 50 + 0.001].max
+      @max_lifetime = options[:max_lifetime]
     end
 
     def digest

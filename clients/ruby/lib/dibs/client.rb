@@ -30,8 +30,8 @@ module Dibs
     # permits, weight: how many permits the key has, and how many the lease takes. Default: 1.
     # fingerprint: the SHA-256, in 64 hexadecimal digits, of what is asked under the key.
     # at_most_once: refuses to run again after a holder that ended without an outcome.
-    # margin: how long the lease ends before another caller can get the key.
-    # longest: how long the lease may last in all.
+    # stop_timeout: how long the lease ends before another caller can get the key.
+    # max_lifetime: how long the lease may last in all.
     # label: what operators see.
     #
     # Every way out of the block releases the key. If the lease was lost, lock raises Lost when the
@@ -137,7 +137,7 @@ module Dibs
     end
 
     # OPTIONS are what a caller may say of a lock.
-    OPTIONS = %i[ttl wait permits weight fingerprint at_most_once margin longest label].freeze
+    OPTIONS = %i[ttl wait permits weight fingerprint at_most_once stop_timeout max_lifetime label].freeze
     private_constant :OPTIONS
 
     # asked is the claim of a caller's options, and of what the method adds.
@@ -148,15 +148,15 @@ module Dibs
     end
 
     # claim validates what the caller asks for.
-    def claim(key, ttl: nil, wait: nil, permits: 1, weight: 1, fingerprint: nil, at_most_once: false, margin: nil,
-              longest: nil, label: nil, max_age: nil, grace: nil, place_ttl: nil, from: nil, token: nil, namespace: @namespace)
+    def claim(key, ttl: nil, wait: nil, permits: 1, weight: 1, fingerprint: nil, at_most_once: false, stop_timeout: nil,
+              max_lifetime: nil, label: nil, max_age: nil, grace: nil, place_ttl: nil, from: nil, token: nil, namespace: @namespace)
       valid_key(key)
       ttl = ttl ? self.class.ttl(ttl) : @ttl
       wait = Dibs.seconds(wait, "wait") if wait
       grace = Dibs.seconds(grace, "grace") if grace
-      longest = Dibs.seconds(longest, "longest") if longest
-      margin = Dibs.seconds(margin, "margin") if margin
-      bad "margin is #{margin}; it must be at most half of the ttl of #{ttl}" if margin && margin > ttl / 2
+      max_lifetime = Dibs.seconds(max_lifetime, "max_lifetime") if max_lifetime
+      stop_timeout = Dibs.seconds(stop_timeout, "stop_timeout") if stop_timeout
+      bad "stop_timeout is #{stop_timeout}; it must be at most half of the ttl of #{ttl}" if stop_timeout && stop_timeout > ttl / 2
       bad "permits is #{permits.inspect}; it must be 1 to 65536" unless permits.is_a?(Integer) && permits.between?(1, 65_536)
       bad "weight is #{weight.inspect}; it must be 1 to permits" unless weight.is_a?(Integer) && weight.between?(1, permits)
       bad "permits cannot be more than 1 together with at_most_once or max_age" if permits > 1 && (at_most_once || max_age)
@@ -164,7 +164,7 @@ module Dibs
         bad "fingerprint is no SHA-256 in 64 hexadecimal digits, such as Digest::SHA256.hexdigest(text)"
       end
       Claim.new(key.dup.freeze, ttl: ttl, wait: wait, permits: permits, weight: weight, fingerprint: fingerprint,
-                at_most_once: at_most_once, margin: margin, longest: longest, max_age: max_age, grace: grace,
+                at_most_once: at_most_once, stop_timeout: stop_timeout, max_lifetime: max_lifetime, max_age: max_age, grace: grace,
                 place_ttl: place_ttl, from: from, token: token, namespace: namespace,
                 owner: { host: HOST, pid: Process.pid, label: (label || @label).to_s.scrub[0, 100] })
     end

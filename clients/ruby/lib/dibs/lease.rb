@@ -14,7 +14,7 @@ module Dibs
       @fence, @attempt = Integer(answer.fetch("fence"), 10), answer["attempt"] || 1
       @progress = answer["progress"]&.unpack1("m0")
       @namespace = answer["namespace"] || ""
-      @limit = claim.longest && sent + claim.longest
+      @limit = claim.max_lifetime && sent + claim.max_lifetime
       @guard = Mutex.new    # of the fields below
       @settling = Mutex.new # held while a settlement is under way
       @trusted = -Float::INFINITY
@@ -143,7 +143,7 @@ module Dibs
     # trust extends the trust: the server confirmed the lease in answer to what was sent then.
     def trust(sent) # :nodoc:
       @guard.synchronize do
-        @trusted = [[@trusted, sent + @ttl - @claim.margin].max, @limit || Float::INFINITY].min
+        @trusted = [[@trusted, sent + @ttl - @claim.stop_timeout].max, @limit || Float::INFINITY].min
         @due = sent + @ttl / 3
       end
     end
