@@ -25,7 +25,7 @@ func (p *program) release() *cobra.Command {
 at once. The former holder notices within a third of its lease: "dibs run" then
 ends its command, and a program finds its context cancelled. Until then both
 holders run. First make sure that the former holder is dead, or that its work
-can bear a second holder (see docs/guides/fences.md).
+can bear a second holder (see docs/guides/critical-sections.md).
 
 --place removes a reserved place instead, for example of a job that was deleted.
 "dibs show KEY" lists the places.
