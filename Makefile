@@ -64,7 +64,7 @@ torture: need
 # The torture over other locks, about half an hour for all; the tables go to docs/reference/trial.md. ONLY has
 # the names of some, with commas.
 trial: need
-	cd proof/trial && go run -tags nightly . -page ../../docs/reference/trial.md $(if $(ONLY),-only $(ONLY))
+	cd proof/trial && go run . -page ../../docs/reference/trial.md $(if $(ONLY),-only $(ONLY))
 
 bench: build
 	cd proof/bench && go run . -page ../../docs/reference/benchmarks.md

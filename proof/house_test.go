@@ -33,6 +33,11 @@ func TestHouse(t *testing.T) {
 			Tests:   []string{root + "/proof/target", root + "/internal/prove/bysql"},
 		},
 		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "peers", Imports: []string{
+			root + "/proof/torture", root + "/internal/prove/servertest",
+			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9", "github.com/redis/rueidis",
+			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/jackc/pgx/v5/...", "go.etcd.io/etcd/client/v3/...", "go.uber.org/zap",
+		}},
 		{Dir: "bench", Imports: []string{
 			root, root + "/store", root + "/idempotency", root + "/stores/memstore", root + "/stores/sqlitestore",
 			root + "/stores/redisstore", root + "/stores/pgstore", root + "/stores/mysqlstore",
@@ -44,12 +49,8 @@ func TestHouse(t *testing.T) {
 			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",
 		}, Tests: []string{"modernc.org/sqlite"}},
 		{Dir: "trial", Imports: []string{
-			root, root + "/stores/anystore", root + "/proof/fault", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",
-			// The peers, and what they are built on.
-			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
-			"github.com/redis/rueidis", "github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",
-			"github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
-			"go.etcd.io/etcd/client/v3/...", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap",
+			root, root + "/stores/anystore", root + "/proof/fault", root + "/proof/peers", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",
+			"github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/lib/pq", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
 		}, Tests: []string{root + "/internal/prove/wire", root + "/proof/check", root + "/proof/history"}},
 	})
 }

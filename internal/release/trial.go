@@ -35,7 +35,7 @@ func (r *release) tryOut(ctx context.Context) error {
 	r.env = append(r.env,
 		"GOMODCACHE="+filepath.Join(r.scratch, "empty"),
 		"REDIS="+servertest.Redis(servers, nil).URL(), "POSTGRES="+servertest.Postgres(servers, nil).URL(), "MYSQL="+servertest.MariaDB(servers, nil).URL(),
-		"ETCD="+servertest.Etcd(servers).URL(),
+		"ETCD="+servertest.Etcd(servers, nil).URL(),
 	)
 	for _, m := range r.modules {
 		if strings.HasPrefix(m.dir, "internal/") {

@@ -17,6 +17,12 @@ type Locker interface {
 	Lock(ctx context.Context, key string) (*Held, error)
 }
 
+// LockFunc is a Locker that is a function.
+type LockFunc func(ctx context.Context, key string) (*Held, error)
+
+// Lock calls the function.
+func (l LockFunc) Lock(ctx context.Context, key string) (*Held, error) { return l(ctx, key) }
+
 // Held is a lock that is held.
 type Held struct {
 	// Lost ends when the library says that the lock is lost. Nil: it never says so.

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
+	"github.com/dibs-go/dibs/proof/peers"
 	"github.com/dibs-go/dibs/proof/target"
 	"github.com/dibs-go/dibs/proof/torture"
 )
@@ -30,8 +32,6 @@ type contender struct {
 	says map[string]string
 	// calm says that it runs without faults only, because its server is the fault.
 	calm bool
-	// tags are the flags that its build needs.
-	tags string
 }
 
 // group is faults that strike in one run.
@@ -61,6 +61,7 @@ const (
 	redisTime = "Redis's page on locks says that times to live go by the wall clock, whose steps let a second holder in"
 	ended     = "the lock ends with its session; the client learns of that at its next call, and does not tell the holder"
 	shared    = "two clients share one session, which may lock again what it has locked, and unlock only what it has locked"
+	revoked   = "etcd's page says that the server can revoke a lease while the client still believes in it"
 	ownClock  = "[reliability.md](reliability.md) says that leases end early if the server's clock steps"
 )
 
@@ -70,18 +71,18 @@ var sessionSays = map[string]string{"cut": ended, "partition": ended, "loss": en
 
 // contenders returns all contenders, in the order of the page.
 func contenders() []contender {
-	onRedis := func(owner servertest.Owner) *fault.Target { return target.Redis(owner, nil) }
-	onMariaDB := func(owner servertest.Owner) *fault.Target { return target.MariaDB(owner, nil) }
-	onFile := func(owner servertest.Owner) *fault.Target { return target.SQLite(owner, false) }
+	startRedis := func(owner servertest.Owner) *fault.Target { return target.Redis(owner, nil) }
+	startMariaDB := func(owner servertest.Owner) *fault.Target { return target.MariaDB(owner, nil) }
+	startFile := func(owner servertest.Owner) *fault.Target { return target.SQLite(owner, false) }
 	const (
 		redis, postgres, mariadb = "Redis with a replica, `appendfsync always`", "PostgreSQL", "MariaDB"
 
 		reliability = "reliability.md"
 		promise     = "one holder while the store keeps its data; after a loss, the fence refuses the late writer"
 	)
-	return slices.Concat([]contender{
+	return []contender{
 		{
-			name: "set-nx", server: redis, start: onRedis, open: openSetNX(false),
+			name: "set-nx", server: redis, start: startRedis, open: openSetNX(false),
 			promises: "a lock that is released after its time to live; the page itself advises a token and a script", link: "https://redis.io/docs/latest/commands/set/#patterns",
 			setUp: "`SET key 1 NX PX 2000`, then `DEL key`, tried every 20 ms",
 			says: map[string]string{
@@ -91,28 +92,31 @@ func contenders() []contender {
 			},
 		},
 		{
-			name: "set-nx-token", server: redis, start: onRedis, open: openSetNX(true),
+			name: "set-nx-token", server: redis, start: startRedis, open: openSetNX(true),
 			promises: "mutual exclusion on one server until the time to live is over", link: distlock,
 			setUp: "`SET key token NX PX 2000`, then a script that compares and deletes, tried every 20 ms; the holder stops when its time is over",
 			says:  redisSays,
 		},
 		{
-			name: "redsync", module: "github.com/go-redsync/redsync/v4", server: redis, start: onRedis, open: openRedsync,
+			name: "redsync", module: "github.com/go-redsync/redsync/v4", server: redis, start: startRedis, open: onRedis(peers.Redsync),
 			promises: "nobody else gets the lock until it is unlocked, or until `Until`", link: "https://pkg.go.dev/github.com/go-redsync/redsync/v4",
 			setUp: "one pool, as in its README; the holder stops at `Until`", says: redisSays,
 		},
 		{
-			name: "redislock", module: "github.com/bsm/redislock", server: redis, start: onRedis, open: openRedislock,
+			name: "redislock", module: "github.com/bsm/redislock", server: redis, start: startRedis,
+			open: onRedis(func(c *goredis.Client, ttl time.Duration) torture.Locker {
+				return peers.Redislock(c, ttl, retryEvery, true)
+			}),
 			promises: "a lock with a time to live, which its holder may refresh", link: "https://pkg.go.dev/github.com/bsm/redislock",
 			setUp: "`LinearBackoff` of 20 ms; the holder asks for `TTL` once and stops when it is over", says: redisSays,
 		},
 		{
-			name: "rueidislock", module: "github.com/redis/rueidis", server: redis, start: onRedis, open: openRueidislock,
+			name: "rueidislock", module: "github.com/redis/rueidis", server: redis, start: startRedis, open: openRueidislock,
 			promises: "the lock is extended, and its context is cancelled immediately when it is not held any more", link: "https://pkg.go.dev/github.com/redis/rueidis/rueidislock",
 			setUp: "`KeyMajority: 1` and `NoLoopTracking`, as its README has it for one server; a `TryNextAfter` of 2 s, so that a slow machine does not count", says: redisSays,
 		},
 		{
-			name: "dibs-redis", server: redis, start: onRedis, open: openDibs, promises: promise, link: reliability,
+			name: "dibs-redis", server: redis, start: startRedis, open: openDibs, promises: promise, link: reliability,
 			says: map[string]string{"failover": "[reliability.md](reliability.md) says that a failover to a replica that lagged loses grants", "clock": ownClock},
 		},
 		{
@@ -142,15 +146,22 @@ func contenders() []contender {
 			says: map[string]string{"clock": ownClock},
 		},
 		{
-			name: "get-lock", server: mariadb, start: onMariaDB, open: openNamed,
+			name: "get-lock", server: mariadb, start: startMariaDB, open: openNamed,
 			promises: "held until it is released or the connection ends, normally or not", link: "https://mariadb.com/kb/en/get_lock/",
 			setUp: "`GET_LOCK` on a connection for each lock", says: sessionSays,
 		},
 		{
-			name: "dibs-mariadb", server: mariadb, start: onMariaDB, open: openDibs, promises: promise, link: reliability,
+			name: "dibs-mariadb", server: mariadb, start: startMariaDB, open: openDibs, promises: promise, link: reliability,
 			says: map[string]string{"clock": ownClock},
 		},
-		{name: "dibs-sqlite", server: "a file", start: onFile, open: openDibs, promises: promise, link: reliability},
+		{name: "dibs-sqlite", server: "a file", start: startFile, open: openDibs, promises: promise, link: reliability},
 		{name: "dibs-serve", server: "`dibs serve` on a file", start: target.Serve, open: openDibs, promises: promise, link: reliability},
-	}, onEtcd)
+		{
+			name: "etcd", module: "go.etcd.io/etcd/client/v3", server: "etcd, one member", start: startEtcd, open: openEtcd,
+			promises: "a lock as long as the session's lease; the page says that the lease alone is no mutual exclusion, and that writes must be checked by revision",
+			link:     "https://etcd.io/docs/v3.6/learning/why/#notes-on-the-usage-of-lock-and-lease",
+			setUp:    "a `Session` of 2 s and a `Mutex` for each lock; the fence is the revision",
+			says:     map[string]string{"stop": revoked, "kill": revoked, "cut": revoked, "partition": revoked, "loss": revoked, "restart": revoked},
+		},
+	}
 }

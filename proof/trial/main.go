@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -21,13 +20,6 @@ import (
 
 func main() {
 	torture.Child(openLock) // does not return in a worker process
-	if len(os.Args) > 1 && os.Args[1] == etcdArg {
-		if err := serveEtcd(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
@@ -53,9 +45,6 @@ func run(ctx context.Context, args []string) error {
 	results := flags.String("results", "results.json", "the `FILE` of all results so far")
 	if err := flags.Parse(args); err != nil {
 		return err
-	}
-	if *page != "" && len(onEtcd) == 0 {
-		return errors.New("the page has etcd, too: go run -tags nightly")
 	}
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 48 // short enough to be typed

@@ -104,7 +104,7 @@ func (all results) tables() string {
 		b.WriteString(c.documented())
 		b.WriteString("\n\n| faults, and how often each had an effect | sections | found | passed by at most | again, in `proof/trial` |\n|---|---:|---|---:|---|\n")
 		for _, r := range rs {
-			fmt.Fprintf(&b, "| %s | %d | %s | %d | `%s` |\n", r.hits(), r.Sections, r.found(&c), r.Overtaken, r.command(&c))
+			fmt.Fprintf(&b, "| %s | %d | %s | %d | `%s` |\n", r.hits(), r.Sections, r.found(&c), r.Overtaken, r.command())
 		}
 	}
 	return b.String()
@@ -255,12 +255,12 @@ func count(n int, thing string) string {
 // line is the result for people at a terminal.
 func (r *result) line(c *contender) string {
 	return fmt.Sprintf("%s, %s: %s. %d sections, passed by at most %d; %s. Again with: %s",
-		r.Contender, r.Group, r.found(c), r.Sections, r.Overtaken, r.hits(), r.command(c))
+		r.Contender, r.Group, r.found(c), r.Sections, r.Overtaken, r.hits(), r.command())
 }
 
 // command repeats the run.
-func (r *result) command(c *contender) string {
-	again := fmt.Sprintf("go run "+c.tags+". -only %s -faults %s -seed %d", r.Contender, r.Group, r.Seed)
+func (r *result) command() string {
+	again := fmt.Sprintf("go run . -only %s -faults %s -seed %d", r.Contender, r.Group, r.Seed)
 	if d := time.Duration(r.Seconds) * time.Second; d != defaultDuration {
 		again += fmt.Sprint(" -duration ", d)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -17,12 +16,6 @@ import (
 
 func TestMain(m *testing.M) {
 	torture.Child(openLock)
-	if len(os.Args) > 1 && os.Args[1] == etcdArg {
-		if err := serveEtcd(os.Args[2:]); err != nil {
-			panic(err)
-		}
-		return
-	}
 	testkit.Main(m, nil)
 }
 

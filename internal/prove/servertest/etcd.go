@@ -14,10 +14,20 @@ var etcdProgram = program{names: []string{"etcd"}, pkg: "etcd-server", service: 
 // An EtcdServer is an etcd of one node.
 type EtcdServer struct{ server }
 
-// Etcd starts an etcd of one node that ends with its owner, and returns when it answers.
-func Etcd(owner Owner) *EtcdServer {
+// EtcdOptions describes an etcd. nil and the zero value mean the system's, which does not wait for
+// the disk.
+type EtcdOptions struct {
+	// Program is the path of another program; "": the system's.
+	Program string
+	// Sync waits for the disk.
+	Sync bool
+}
+
+// Etcd starts an etcd of one node that ends with its owner, and returns when it answers. nil options
+// mean the defaults. Kill loses nothing that was acknowledged.
+func Etcd(owner Owner, o *EtcdOptions) *EtcdServer {
 	owner.Helper()
-	s, err := newEtcd(owner)
+	s, err := newEtcd(owner, o)
 	if err != nil {
 		owner.Fatalf("%v", err)
 	}
@@ -25,10 +35,15 @@ func Etcd(owner Owner) *EtcdServer {
 }
 
 // newEtcd starts an etcd that ends with its owner, and returns when it answers.
-func newEtcd(owner Owner) (*EtcdServer, error) {
-	path, err := etcdProgram.find()
-	if err != nil {
-		return nil, err
+func newEtcd(owner Owner, o *EtcdOptions) (_ *EtcdServer, err error) {
+	if o == nil {
+		o = &EtcdOptions{}
+	}
+	path := o.Program
+	if path == "" {
+		if path, err = etcdProgram.find(); err != nil {
+			return nil, err
+		}
 	}
 	s := &EtcdServer{}
 	if err := s.prepare(owner, "etcd", "etcd"); err != nil {
@@ -42,10 +57,13 @@ func newEtcd(owner Owner) (*EtcdServer, error) {
 	s.ready = s.answering("/health")
 	s.command.path, s.command.env = path, []string{"PATH=/usr/bin:/bin"}
 	s.command.args = []string{
-		"etcd", "--name", "etcd", "--data-dir", s.folder.join("data"), "--unsafe-no-fsync",
+		"etcd", "--name", "etcd", "--data-dir", s.folder.join("data"),
 		"--listen-client-urls", s.URL(), "--advertise-client-urls", s.URL(),
 		"--listen-peer-urls", "http://" + peers.addr(), "--initial-advertise-peer-urls", "http://" + peers.addr(),
 		"--initial-cluster", "etcd=http://" + peers.addr(),
+	}
+	if !o.Sync {
+		s.command.args = append(s.command.args, "--unsafe-no-fsync")
 	}
 	return s, s.begin()
 }

@@ -83,7 +83,7 @@ func (c *PatroniCluster) start(owner Owner, o *PatroniOptions) error {
 	if postgres, err = filepath.EvalSymlinks(postgres); err != nil {
 		return err
 	}
-	if c.Etcd, err = newEtcd(owner); err != nil {
+	if c.Etcd, err = newEtcd(owner, nil); err != nil {
 		return err
 	}
 	for i := range cmp.Or(o.Nodes, 3) {

@@ -18,7 +18,7 @@ import (
 // BenchmarkLock takes a key and gives it back, each caller its own key: this store, and etcd's own
 // mutex with one session for all. With -cpu 16 there are 16 callers.
 func BenchmarkLock(b *testing.B) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{servertest.Etcd(b).URL()}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{servertest.Etcd(b, nil).URL()}})
 	testkit.Must(b, err)
 	defer client.Close()
 	s, err := etcd.Open(b.Context(), client, nil)

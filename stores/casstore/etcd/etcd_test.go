@@ -26,7 +26,7 @@ func TestHouse(t *testing.T) {
 // dial returns a client of an etcd that ends with the test.
 func dial(t *testing.T) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{servertest.Etcd(t).URL()}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{servertest.Etcd(t, nil).URL()}})
 	testkit.Must(t, err)
 	t.Cleanup(func() { testkit.Check(t, client.Close()) })
 	return client
