@@ -6,7 +6,7 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/house"
 )
 
-// The map of the proofs, which may know everything. Only the benchmarks and the trial know the peers.
+// The map of the proofs, which may know everything. Only peers, the benchmarks and the trial know the peers.
 func TestHouse(t *testing.T) {
 	const (
 		root = house.Root
@@ -43,10 +43,8 @@ func TestHouse(t *testing.T) {
 			root + "/stores/redisstore", root + "/stores/pgstore", root + "/stores/mysqlstore",
 			root + "/sqllock", root + "/jobs", root + "/dibsotel", "go.opentelemetry.io/otel/...", "github.com/prometheus/client_golang/prometheus", root + "/jobs/riverjobs", root + "/jobs/asynqjobs",
 			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", root + "/internal/prove/draw", root + "/internal/progress", root + "/internal/prove/servertest",
-			"github.com/redis/rueidis", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
-			// The peers, and what they are built on.
-			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
-			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",
+			root + "/proof/peers", root + "/proof/torture", "github.com/valyala/fasthttp",
+			"github.com/redis/rueidis", "github.com/jackc/pgx/v5/...", "github.com/redis/go-redis/v9", "cirello.io/pglock", "github.com/lib/pq",
 		}, Tests: []string{"modernc.org/sqlite"}},
 		{Dir: "trial", Imports: []string{
 			root, root + "/stores/anystore", root + "/proof/fault", root + "/proof/peers", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/jobs/asynqjobs"
@@ -57,51 +55,37 @@ func (q *jobQueue) ran() {
 }
 
 // rate returns how many jobs a second are enqueued and run.
-func (q *jobQueue) rate(ctx context.Context, mutexed bool) (float64, error) {
+func (q *jobQueue) rate(ctx context.Context, mutexed bool) float64 {
 	q.left, q.allRan = jobsARound, make(chan struct{})
 	start := time.Now()
-	errs := make(chan error, jobEnqueuers)
-	for range jobEnqueuers {
-		go func() {
-			for range jobsARound / jobEnqueuers / jobsEnqueued {
-				if err := q.enqueue(ctx, jobsEnqueued, mutexed); err != nil {
-					errs <- err
-					return
-				}
-			}
-			errs <- nil
-		}()
-	}
-	for range jobEnqueuers {
-		if err := <-errs; err != nil {
-			return 0, err
+	each("enqueueing", jobEnqueuers, func(*atomic.Pointer[error], int) (err error) {
+		for range jobsARound / jobEnqueuers / jobsEnqueued {
+			err = errors.Join(err, q.enqueue(ctx, jobsEnqueued, mutexed))
 		}
-	}
+		return err
+	})
 	select {
 	case <-q.allRan:
 	case <-time.After(time.Minute):
-		return 0, errors.New("the jobs are not done after a minute")
+		must(errors.New("the jobs are not done after a minute"))
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		must(context.Cause(ctx))
 	}
-	return jobsARound / time.Since(start).Seconds(), nil
+	return jobsARound / time.Since(start).Seconds()
 }
 
 // jobRates measures jobs with a mutex, each on a key of its own, against the same jobs
 // without.
-func jobRates(open func(context.Context) (*jobQueue, error), takes time.Duration) func(context.Context, config) (figure, error) {
-	return func(ctx context.Context, c config) (figure, error) {
-		q, err := open(ctx)
-		if err != nil {
-			return figure{}, err
-		}
-		defer q.end()
+func jobRates(open func(context.Context, *jobQueue), takes time.Duration) func(context.Context, config) figure {
+	return with(alone, func(ctx context.Context, c config, b *candidates) figure {
+		q := &jobQueue{candidates: b}
+		open(ctx, q)
 		q.takes.Store(int64(takes))
-		rate := func(mutexed bool) func(context.Context, time.Duration) (float64, error) {
-			return func(ctx context.Context, _ time.Duration) (float64, error) { return q.rate(ctx, mutexed) }
+		rate := func(mutexed bool) side {
+			return func(ctx context.Context, _ int) float64 { return q.rate(ctx, mutexed) }
 		}
 		return interleave(ctx, c, "jobs/s", rate(true), rate(false))
-	}
+	})
 }
 
 // key returns a new key.
@@ -122,57 +106,26 @@ func (riverPlain) Kind() string { return "plain" }
 func (riverMutexed) Kind() string { return "mutexed" }
 
 // openRiver starts River on PostgreSQL, and mutexes in the same database.
-func openRiver(ctx context.Context) (q *jobQueue, err error) {
-	q = &jobQueue{candidates: newCandidates()}
-	defer func() {
-		if err != nil {
-			q.end()
-		}
-	}()
-	server := servertest.Postgres(q.scope, &servertest.PostgresOptions{MaxConnections: 200})
-	pool, err := pgxpool.New(ctx, server.URL())
-	if err != nil {
-		return q, err
-	}
-	q.close = append(q.close, pool.Close)
+func openRiver(ctx context.Context, q *jobQueue) {
+	pool := get(pgxpool.New(ctx, servertest.Postgres(q, &servertest.PostgresOptions{MaxConnections: 200}).URL()))
+	q.Cleanup(pool.Close)
 	driver := riverpgxv5.New(pool)
-	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return q, err
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return q, err
-	}
-	store, err := pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
-	if err != nil {
-		return q, err
-	}
-	client, err := q.mutexes(store, store.Close)
-	if err != nil {
-		return q, err
-	}
-	if err := riverjobs.Migrate(ctx, pool, ""); err != nil {
-		return q, err
-	}
+	migrator := get(rivermigrate.New(driver, &rivermigrate.Config{Logger: silent}))
+	get(migrator.Migrate(ctx, rivermigrate.DirectionUp, nil))
+	store := get(pgstore.New(ctx, pool, &pgstore.Options{Migrate: true}))
+	client := q.client(store, store.Close, nil)
+	must(riverjobs.Migrate(ctx, pool, ""))
 	rconf := &river.Config{
 		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: jobWorkers}},
-		FetchCooldown: jobFetchPause, Workers: river.NewWorkers(), Logger: slog.New(slog.DiscardHandler),
+		FetchCooldown: jobFetchPause, Workers: river.NewWorkers(), Logger: silent,
 	}
-	mutex, err := riverjobs.Configure(rconf, client, pool, &riverjobs.Options{Jobs: jobs.Options{Logger: slog.New(slog.DiscardHandler)}})
-	if err != nil {
-		return q, err
-	}
+	mutex := get(riverjobs.Configure(rconf, client, pool, &riverjobs.Options{Jobs: jobs.Options{Logger: silent}}))
 	riverjobs.Tagged[riverMutexed](mutex)
 	river.AddWorker(rconf.Workers, river.WorkFunc(func(context.Context, *river.Job[riverPlain]) error { q.ran(); return nil }))
 	river.AddWorker(rconf.Workers, river.WorkFunc(func(context.Context, *river.Job[riverMutexed]) error { q.ran(); return nil }))
-	rc, err := river.NewClient(driver, rconf)
-	if err != nil {
-		return q, err
-	}
-	if err := rc.Start(ctx); err != nil {
-		return q, err
-	}
-	q.close = append(q.close, func() {
+	rc := get(river.NewClient(driver, rconf))
+	must(rc.Start(ctx))
+	q.Cleanup(func() {
 		mutex.Close()
 		_ = rc.Stop(context.WithoutCancel(ctx))
 	})
@@ -187,70 +140,41 @@ func openRiver(ctx context.Context) (q *jobQueue, err error) {
 		_, err := rc.InsertMany(ctx, params)
 		return err
 	}
-	return q, nil
 }
 
-// mutexes returns a dibs client on the store.
-func (q *jobQueue) mutexes(store dibs.Store, closeStore func() error) (*dibs.Client, error) {
-	q.close = append(q.close, func() { _ = closeStore() })
-	client, err := dibs.New(store, nil)
-	if err == nil {
-		q.close = append(q.close, func() { _ = client.Close() })
-	}
-	return client, err
-}
+var silent = slog.New(slog.DiscardHandler)
 
 // openAsynq starts Asynq on Redis, and mutexes on the same server.
-func openAsynq(ctx context.Context) (q *jobQueue, err error) {
-	q = &jobQueue{candidates: newCandidates()}
-	defer func() {
-		if err != nil {
-			q.end()
-		}
-	}()
-	addr := servertest.Redis(q.scope, nil).Addr()
-	store, err := redisstore.Open(ctx, "redis://"+addr, nil)
-	if err != nil {
-		return q, err
-	}
-	client, err := q.mutexes(store, store.Close)
-	if err != nil {
-		return q, err
-	}
+func openAsynq(ctx context.Context, q *jobQueue) {
+	addr := servertest.Redis(q, nil).Addr()
+	store := get(redisstore.Open(ctx, "redis://"+addr, nil))
 	redis := asynq.RedisClientOpt{Addr: addr}
-	mutex, err := asynqjobs.New(redis, client, &asynqjobs.Options{Jobs: jobs.Options{Logger: slog.New(slog.DiscardHandler)}})
-	if err != nil {
-		return q, err
-	}
-	q.close = append(q.close, func() { _ = mutex.Close() })
+	mutex := get(asynqjobs.New(redis, q.client(store, store.Close, nil), &asynqjobs.Options{Jobs: jobs.Options{Logger: silent}}))
+	q.Cleanup(func() { _ = mutex.Close() })
 	plain := asynq.NewClient(redis)
-	q.close = append(q.close, func() { _ = plain.Close() })
+	q.Cleanup(func() { _ = plain.Close() })
 	mux := asynq.NewServeMux()
 	mux.Use(mutex.Middleware)
 	mux.HandleFunc("job", func(context.Context, *asynq.Task) error { q.ran(); return nil })
 	server := asynq.NewServer(redis, asynqjobs.Config(asynq.Config{
 		Concurrency: jobWorkers, TaskCheckInterval: jobFetchPause, LogLevel: asynq.FatalLevel,
 	}))
-	if err := server.Start(mux); err != nil {
-		return q, err
-	}
-	q.close = append(q.close, func() {
+	must(server.Start(mux))
+	q.Cleanup(func() {
 		mutex.Stop()
 		server.Shutdown()
 	})
-	q.enqueue = func(ctx context.Context, n int, mutexed bool) error {
+	q.enqueue = func(ctx context.Context, n int, mutexed bool) (err error) {
 		for range n {
-			var err error
 			if mutexed {
 				_, err = mutex.EnqueueContext(ctx, asynqjobs.NewTask("job", nil, q.key()))
 			} else {
 				_, err = plain.EnqueueContext(ctx, asynq.NewTask("job", nil))
 			}
 			if err != nil {
-				return fmt.Errorf("enqueueing: %w", err)
+				return err
 			}
 		}
 		return nil
 	}
-	return q, nil
 }

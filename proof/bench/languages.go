@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // A language is a client and a peer that talks to Redis itself.
@@ -36,70 +35,44 @@ var (
 	}
 )
 
-// errAbsent is the error of a peer that cannot be loaded.
-var errAbsent = errors.New("it is not installed")
-
 // calls measures how often a process locks and unlocks a second, with our client and with the peer.
-func (l language) calls(ctx context.Context, c config) (figure, error) {
-	s, err := newServed(ctx, c, nil)
-	if err != nil {
-		return figure{}, err
-	}
-	defer s.end()
-	peers, err := os.MkdirTemp("", "dibs-bench-")
-	if err != nil {
-		return figure{}, err
-	}
-	defer os.RemoveAll(peers)
-	clients, err := filepath.Abs("../../clients")
-	if err != nil {
-		return figure{}, err
-	}
-	folders := strings.NewReplacer("CLIENTS", clients, "PEERS", peers)
-	peer := l.peer
-	if peer != "" {
-		install := make([]string, len(l.install))
-		for i, arg := range l.install {
-			install[i] = folders.Replace(arg)
+func (l language) calls(ctx context.Context, c config) figure {
+	return with(openServed(nil), func(ctx context.Context, c config, b *candidates) figure {
+		peers, clients := b.folder(), get(filepath.Abs("../../clients"))
+		folders := strings.NewReplacer("CLIENTS", clients, "PEERS", peers)
+		if l.peer != "" {
+			install := make([]string, len(l.install))
+			for i, arg := range l.install {
+				install[i] = folders.Replace(arg)
+			}
+			if out, err := exec.CommandContext(ctx, install[0], install[1:]...).CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "bench: %s: %v: %s\n", strings.Join(install, " "), err, out) // the system may have it
+			}
 		}
-		if out, err := exec.CommandContext(ctx, install[0], install[1:]...).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "bench: %s: %v: %s\n", strings.Join(install, " "), err, out) // the system may have it
+		absent := false
+		run := func(name, address string) side {
+			return func(ctx context.Context, _ int) float64 {
+				cmd := exec.CommandContext(ctx, l.interpreter, filepath.Join("languages", l.script), name, address, strconv.FormatFloat(c.round.Seconds(), 'f', 3, 64))
+				cmd.Env = os.Environ()
+				for _, v := range l.variables {
+					cmd.Env = append(cmd.Env, folders.Replace(v))
+				}
+				cmd.Stderr = os.Stderr
+				out, err := cmd.Output()
+				if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 3 {
+					absent = true // the peer cannot be loaded
+					return 0
+				}
+				must(err)
+				return get(strconv.ParseFloat(strings.TrimSpace(string(out)), 64))
+			}
 		}
-	}
-	run := func(side, address string) (float64, error) {
-		cmd := exec.CommandContext(ctx, l.interpreter, filepath.Join("languages", l.script), side, address, strconv.FormatFloat(c.round.Seconds(), 'f', 3, 64))
-		cmd.Env = os.Environ()
-		for _, v := range l.variables {
-			cmd.Env = append(cmd.Env, folders.Replace(v))
+		mine, theirs := run(ours, "unix:"+b.socket), run(l.peer, b.redis.URL())
+		if l.peer != "" {
+			if theirs(ctx, 0); !absent {
+				return interleave(ctx, c, "lock+unlock/s", mine, theirs)
+			}
 		}
-		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
-		if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.ExitCode() == 3 {
-			return 0, errAbsent
-		}
-		if err != nil {
-			return 0, fmt.Errorf("%s %s: %w", l.script, side, err)
-		}
-		return strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-	}
-	mine := func(context.Context, time.Duration) (float64, error) { return run(ours, "unix:"+s.socket) }
-	if peer != "" {
-		theirs := func(context.Context, time.Duration) (float64, error) { return run(peer, s.server.URL()) }
-		f, err := interleave(ctx, c, "lock+unlock/s", mine, theirs)
-		if !errors.Is(err, errAbsent) {
-			return f, err
-		}
-	}
-	f := figure{unit: "lock+unlock/s"}
-	for round := range c.rounds + 1 {
-		one, err := mine(ctx, c.round)
-		if err != nil {
-			return f, err
-		}
-		if round > 0 { // the first one warms up
-			f.value = append(f.value, one)
-		}
-	}
-	f.detail = "no peer"
-	return f, nil
+		return figure{unit: "lock+unlock/s", value: c.turns(ctx, mine)[0], detail: "no peer"}
+	})(ctx, c)
 }

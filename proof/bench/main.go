@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -36,7 +35,7 @@ func main() {
 type comparison struct {
 	name  string
 	goal  string
-	run   func(ctx context.Context, c config) (figure, error)
+	run   func(ctx context.Context, c config) figure
 	group string
 }
 
@@ -57,8 +56,8 @@ var comparisons = []comparison{
 	{group: "redis", name: "Redis claim+settle, 512 goroutines / raw floor", goal: "≥ 0.6", run: rates(openRedis, 512, []string{floorName}, redisPeers...)},
 	{group: "redis", name: "Redis claim+settle, 1 goroutine / best peer", goal: "≥ 0.9", run: rates(openRedis, 1, redisPeers, floorName)},
 	{group: "redis", name: "Redis claim+settle, 64 goroutines: p99", goal: "≤ 2 ms", run: tails(openRedis, 64, redsyncName)},
-	{group: "redis", name: "Redis hand-over, 2 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 2, redisPeers, "ms", gap)},
-	{group: "redis", name: "Redis hand-over, 32 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 32, redisPeers, "ms", gap)},
+	{group: "redis", name: "Redis hand-over, 2 waiters: p50", goal: "≤ 0.25 ms", run: handOver(openRedis, 2, redisPeers)},
+	{group: "redis", name: "Redis hand-over, 32 waiters: p50", goal: "≤ 0.25 ms", run: handOver(openRedis, 32, redisPeers)},
 	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: fairness(openRedis, redisPeers)},
 	{group: "redis", name: "Redis round trips of a contended cycle", goal: "2", run: redisRoundTrips},
 	{group: "redis", name: "Redis round trips of a replay", goal: "1", run: redisReplay},
@@ -67,8 +66,8 @@ var comparisons = []comparison{
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openPostgres, 512, []string{singlyName})},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / pglock as documented", goal: "≥ 5", run: rates(openPostgres, 64, pglocks[:1])},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / best of pglock", goal: "≥ 5", run: rates(openPostgres, 512, pglocks)},
-	{group: "postgres", name: "PostgreSQL hand-over between processes, 2 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 2, []string{advisoryName}, "ms", gap)},
-	{group: "postgres", name: "PostgreSQL hand-over between processes, 32 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 32, []string{advisoryName}, "ms", gap)},
+	{group: "postgres", name: "PostgreSQL hand-over between processes, 2 waiters: p50", goal: "≤ 0.5 ms", run: handOver(openPostgres, 2, []string{advisoryName})},
+	{group: "postgres", name: "PostgreSQL hand-over between processes, 32 waiters: p50", goal: "≤ 0.5 ms", run: handOver(openPostgres, 32, []string{advisoryName})},
 	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: fairness(openPostgres, []string{advisoryName})},
 	{group: "sql", name: "PostgreSQL by SQL, one caller: `dibs_claim` and `dibs_release` / `pg_try_advisory_lock` and unlock", goal: "–", run: rates(openBySQL, 1, []string{advisoryName})},
 	{group: "sql", name: "PostgreSQL by SQL, 64 callers: `dibs_claim` and `dibs_release` / `pg_try_advisory_lock` and unlock", goal: "–", run: rates(openBySQL, 64, []string{advisoryName})},
@@ -76,16 +75,16 @@ var comparisons = []comparison{
 	{group: "sql", name: "PostgreSQL by SQL, 64 callers: `dibs_claim` and `dibs_release` / a lease table written by hand", goal: "–", run: rates(openBySQL, 64, []string{tableName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 64, []string{singlyName})},
 	{group: "mysql", name: "MariaDB durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 512, []string{singlyName})},
-	{group: "alone", name: "SQLite, one caller: claim and settle, p50", goal: "–", run: alone(openSQLite)},
-	{group: "alone", name: "Redis, one caller: claim and settle, p50", goal: "–", run: alone(openRedis, floorName)},
-	{group: "alone", name: "PostgreSQL, one caller: claim and settle, p50", goal: "–", run: alone(openPostgres, advisoryName)},
-	{group: "alone", name: "MariaDB, one caller: claim and settle, p50", goal: "–", run: alone(openMySQL)},
+	{group: "alone", name: "SQLite, one caller: claim and settle, p50", goal: "–", run: oneCaller(openSQLite)},
+	{group: "alone", name: "Redis, one caller: claim and settle, p50", goal: "–", run: oneCaller(openRedis, floorName)},
+	{group: "alone", name: "PostgreSQL, one caller: claim and settle, p50", goal: "–", run: oneCaller(openPostgres, advisoryName)},
+	{group: "alone", name: "MariaDB, one caller: claim and settle, p50", goal: "–", run: oneCaller(openMySQL)},
 	{group: "sqllock", name: "gapless numbers, 100 a transaction / `MAX+1` under an advisory lock", goal: "≥ 20", run: sequenceNumbers},
 	{group: "jobs", name: "River jobs of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openRiver, 20*time.Millisecond)},
 	{group: "jobs", name: "Asynq tasks of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openAsynq, 20*time.Millisecond)},
 	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.8", run: middlewareReplay},
-	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.8", run: proxyMiss},
-	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: proxyReplay},
+	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.8", run: compareProxies(once)},
+	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: compareProxies(again)},
 	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
 	{group: "proxy", name: "proxy: first request, with ten pages for operators open / with none", goal: "≥ 0.97", run: proxyPages},
 	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / in process by 64 goroutines", goal: "≥ 0.5", run: servedInProcess},
@@ -128,10 +127,10 @@ func run(ctx context.Context, args []string) error {
 	report := newReport(os.Stdout, c)
 	for i, comparison := range chosen {
 		line.Show(pace(i, len(chosen), comparison.name, time.Since(began)))
-		f, err := comparison.run(ctx, c)
+		f, err := comparison.measure(ctx, c)
 		line.Show("")
 		if err != nil {
-			return fmt.Errorf("%s: %w", comparison.name, err)
+			return err
 		}
 		report.add(comparison, f)
 	}
@@ -176,66 +175,4 @@ func choose(only string) ([]comparison, error) {
 	return slices.DeleteFunc(slices.Clone(comparisons), func(c comparison) bool {
 		return !slices.ContainsFunc(texts, func(text string) bool { return of(text)(c) })
 	}), nil
-}
-
-// figure is the result of a comparison.
-type figure struct {
-	value  []float64 // a value or ratio a round
-	unit   string    // of value; "" for a ratio
-	detail string    // absolute figures, for orientation
-}
-
-// interleave runs ours and the floor in turns and returns the ratios
-// ours/floor, with the medians of both as the detail.
-func interleave(ctx context.Context, c config, unit string, ours, floor func(context.Context, time.Duration) (float64, error)) (figure, error) {
-	var a, b, ratios []float64
-	for round := range c.rounds + 1 {
-		sides := []func(context.Context, time.Duration) (float64, error){ours, floor}
-		var got [2]float64
-		for i := range sides {
-			side := (i + round) % 2 // the first side alternates
-			v, err := sides[side](ctx, c.round)
-			if err != nil {
-				return figure{}, err
-			}
-			got[side] = v
-		}
-		if ctx.Err() != nil {
-			return figure{}, errors.New("interrupted")
-		}
-		if round == 0 {
-			continue // warm-up
-		}
-		a, b, ratios = append(a, got[0]), append(b, got[1]), append(ratios, got[0]/got[1])
-	}
-	return figure{
-		value:  ratios,
-		detail: fmt.Sprintf("%s against %s %s", count(median(a)), count(median(b)), unit),
-	}, nil
-}
-
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	n := len(s)
-	if n%2 == 1 {
-		return s[n/2]
-	}
-	return (s[n/2-1] + s[n/2]) / 2
-}
-
-// count prints a number with as many digits as mean something.
-func count(v float64) string {
-	switch {
-	case v >= 10000:
-		s := fmt.Sprintf("%.0f", v)
-		var parts []string
-		for len(s) > 3 {
-			parts = append([]string{s[len(s)-3:]}, parts...)
-			s = s[:len(s)-3]
-		}
-		return strings.Join(append([]string{s}, parts...), " ")
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
 }

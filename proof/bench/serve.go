@@ -2,49 +2,43 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/dibsotel"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/proof/peers"
+	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/redisstore"
 )
 
-// served is dibs serve on a Redis server, and the same store in this process.
-type served struct {
-	*redisBench
-	api    *server
-	socket string
+// openServed starts dibs serve on a Redis server, and the same store in this process.
+func openServed(o *servertest.RedisOptions) opener {
+	return func(ctx context.Context, c config, b *candidates) {
+		onRedis(o)(ctx, c, b)
+		b.socket = filepath.Join(b.folder(), "sock")
+		b.api = b.serve(ctx, c.dibs, "serve", "--store", b.redis.URL(), "--listen", "127.0.0.1:0", "--listen", "unix:"+b.socket)
+	}
 }
 
-func newServed(ctx context.Context, c config, o *servertest.RedisOptions) (s *served, err error) {
-	b, err := newRedisBench(o)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "dibs-bench-")
-	if err != nil {
-		b.end()
-		return nil, err
-	}
-	b.close = append(b.close, func() { os.RemoveAll(dir) })
-	s = &served{redisBench: b, socket: filepath.Join(dir, "sock")}
-	s.api, err = serve(ctx, c.dibs, "serve", "--store", b.server.URL(), "--listen", "127.0.0.1:0", "--listen", "unix:"+s.socket)
-	if err != nil {
-		b.end()
-		return nil, err
-	}
-	b.close = append(b.close, s.api.end)
-	return s, nil
-}
-
-// lockByHTTP claims and settles a key by two calls of the lease API. took, if any, gets what each
-// call took.
-func lockByHTTP(c *caller, key string, took func(time.Duration)) error {
+// lockByHTTP claims and settles a key by two calls of the lease API. took gets what each call took.
+func lockByHTTP(c *fasthttp.HostClient, key string, took func(time.Duration)) error {
 	t := store.NewToken()
 	element := fmt.Sprintf(`{"key":%q,"token":%q`, key, hex.EncodeToString(t[:]))
 	for _, call := range []struct{ path, body, want string }{
@@ -52,160 +46,131 @@ func lockByHTTP(c *caller, key string, took func(time.Duration)) error {
 		{"/v1/settle", `{"settlements":[` + element + `}]}`, `{"answers":[{}]}`},
 	} {
 		began := time.Now()
-		if _, err := c.call(call.path, call.body, call.want); err != nil {
+		if _, err := post(c, call.path, "", call.body, http.StatusOK, call.want); err != nil {
 			return err
 		}
-		if took != nil {
-			took(time.Since(began))
-		}
+		took(time.Since(began))
 	}
 	return nil
 }
 
-// rate returns how often the connections claim and settle keys of their own a second.
-func (s *served) rate(ctx context.Context, d time.Duration) (float64, error) {
-	callers, end, err := dialCallers(ctx, "tcp", s.api.addr(), connections)
-	if err != nil {
-		return 0, err
+// served returns how often the connections claim and settle keys of their own a second.
+func (b *candidates) served(c config) side {
+	client := b.dial("tcp", b.api.addr(), connections)
+	return func(ctx context.Context, _ int) float64 {
+		return rate(ctx, "dibs serve", connections, c.round, func(_ context.Context, g, i int) error {
+			return lockByHTTP(client, fmt.Sprintf("connection %d, cycle %d", g, i), func(time.Duration) {})
+		})
 	}
-	defer end()
-	return rate(ctx, connections, d, func(_ context.Context, g, i int) error {
-		return lockByHTTP(callers[g], fmt.Sprintf("connection %d, cycle %d", g, i), nil)
-	})
 }
 
 // servedInProcess compares claims and settlements by HTTP with the same in this process.
-func servedInProcess(ctx context.Context, c config) (figure, error) {
-	s, err := newServed(ctx, c, nil)
-	if err != nil {
-		return figure{}, err
-	}
-	defer s.end()
-	return interleave(ctx, c, "claim+settle/s", s.rate, func(ctx context.Context, d time.Duration) (float64, error) {
-		return lockRate(ctx, s.lockers[ours][0], connections, d)
+var servedInProcess = with(openServed(nil), func(ctx context.Context, c config, b *candidates) figure {
+	return interleave(ctx, c, "claim+settle/s", b.served(c), func(ctx context.Context, _ int) float64 {
+		return lockRate(ctx, ours, b.lockers[ours][0], connections, c.round)
+	})
+})
+
+// servedEtcd compares them with locks of etcd's JSON gateway.
+func servedEtcd(o *servertest.RedisOptions) func(context.Context, config) figure {
+	return with(openServed(o), func(ctx context.Context, c config, b *candidates) figure {
+		return interleave(ctx, c, "claim+settle/s", b.served(c), b.etcd(c, peers.EtcdServer(b).Addr()))
 	})
 }
 
-// servedEtcd compares them with locks of etcd's JSON gateway.
-func servedEtcd(o *servertest.RedisOptions) func(context.Context, config) (figure, error) {
-	return func(ctx context.Context, c config) (figure, error) {
-		e, err := newEtcd(ctx)
-		if err != nil {
-			return figure{}, err
+// etcd returns how often the connections lock and unlock names of their own a second. Each has a
+// lease, which its locks share.
+func (b *candidates) etcd(c config, addr string) side {
+	client := b.dial("tcp", addr, connections)
+	call := func(path, has string, answer any, body string, args ...any) error {
+		text, err := post(client, path, "", fmt.Sprintf(body, args...), http.StatusOK, has)
+		if err == nil && answer != nil {
+			err = json.Unmarshal([]byte(text), answer)
 		}
-		defer e.end()
-		s, err := newServed(ctx, c, o)
-		if err != nil {
-			return figure{}, err
+		return err
+	}
+	return func(ctx context.Context, _ int) float64 {
+		leases := make([]struct{ ID string }, connections)
+		for g := range leases {
+			must(call("/v3/lease/grant", `"ID"`, &leases[g], `{"TTL":%d}`, int((c.round + stuck).Seconds())))
 		}
-		defer s.end()
-		return interleave(ctx, c, "claim+settle/s", s.rate, e.rate)
+		return rate(ctx, "etcd", connections, c.round, func(_ context.Context, g, i int) error {
+			var lock struct{ Key string }
+			name := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "connection %d, cycle %d", g, i))
+			if err := call("/v3/lock/lock", `"key"`, &lock, `{"name":%q,"lease":%q}`, name, leases[g].ID); err != nil {
+				return err
+			}
+			return call("/v3/lock/unlock", `"header"`, nil, `{"key":%q}`, lock.Key)
+		})
 	}
 }
 
 // servedLatency measures what a call takes longer over a Unix socket than in this process, by the
 // median of one caller's claims and settlements.
-func servedLatency(ctx context.Context, c config) (figure, error) {
-	s, err := newServed(ctx, c, nil)
-	if err != nil {
-		return figure{}, err
+var servedLatency = with(openServed(nil), func(ctx context.Context, c config, b *candidates) figure {
+	client := b.dial("unix", b.socket, 1)
+	middle := func(lock func(key string, took func(time.Duration)) error) side {
+		return func(context.Context, int) float64 {
+			var all []time.Duration
+			for start, i := time.Now(), 0; time.Since(start) < c.round; i++ {
+				must(lock(fmt.Sprintf("alone, cycle %d", i), func(took time.Duration) { all = append(all, took) }))
+			}
+			return quantile(all, 0.5)
+		}
 	}
-	defer s.end()
-	callers, end, err := dialCallers(ctx, "unix", s.socket, 1)
-	if err != nil {
-		return figure{}, err
-	}
-	defer end()
-	byHTTP := func(_ context.Context, key string, took func(time.Duration)) error {
-		return lockByHTTP(callers[0], key, took)
-	}
-	client := s.lockers[ours][0].(dibsLocker).client
-	inProcess := func(ctx context.Context, key string, took func(time.Duration)) error {
-		began := time.Now()
-		lease, err := client.Acquire(ctx, key, nil)
-		if err != nil {
+	got := c.turns(ctx, middle(func(key string, took func(time.Duration)) error { return lockByHTTP(client, key, took) }),
+		middle(func(key string, took func(time.Duration)) error {
+			began := time.Now()
+			lease, err := b.clients[0].Acquire(ctx, key, nil)
+			if err != nil {
+				return err
+			}
+			took(time.Since(began))
+			began = time.Now()
+			err = lease.Release()
+			took(time.Since(began))
 			return err
-		}
-		took(time.Since(began))
-		began = time.Now()
-		err = lease.Release()
-		took(time.Since(began))
-		return err
+		}))
+	f := figure{unit: "ms", detail: fmt.Sprintf("a claim or a settlement %s ms, in process %s ms", count(median(got[0])), count(median(got[1])))}
+	for i, there := range got[0] {
+		f.value = append(f.value, there-got[1][i])
 	}
-	f := figure{unit: "ms"}
-	var there, here []float64
-	for round := range c.rounds + 1 {
-		a, err := middle(ctx, c.round, byHTTP)
-		if err != nil {
-			return f, err
-		}
-		b, err := middle(ctx, c.round, inProcess)
-		if err != nil {
-			return f, err
-		}
-		if round > 0 { // the first one warms up
-			f.value, there, here = append(f.value, a-b), append(there, a), append(here, b)
-		}
-	}
-	f.detail = fmt.Sprintf("a claim or a settlement %s ms, in process %s ms", count(median(there)), count(median(here)))
-	return f, ctx.Err()
-}
-
-// middle returns the median time of the calls of one caller, in milliseconds.
-func middle(ctx context.Context, d time.Duration, lock func(ctx context.Context, key string, took func(time.Duration)) error) (float64, error) {
-	var all []time.Duration
-	for start, i := time.Now(), 0; time.Since(start) < d; i++ {
-		if err := lock(ctx, fmt.Sprintf("alone, cycle %d", i), func(took time.Duration) { all = append(all, took) }); err != nil {
-			return 0, err
-		}
-	}
-	slices.Sort(all)
-	return float64(all[len(all)/2].Microseconds()) / 1000, nil
-}
+	return f
+})
 
 // polls is how many clients wait for one key.
 const polls = 10_000
 
 // servedMemory measures the memory of dibs serve while clients wait for one key, each on a
 // connection of its own.
-func servedMemory(ctx context.Context, c config) (figure, error) {
+func servedMemory(ctx context.Context, c config) figure {
 	f := figure{unit: "MiB"}
 	for range min(c.rounds, 3) {
-		now, most, err := pollsMemory(ctx, c)
-		if err != nil {
-			return f, err
-		}
-		f.value = append(f.value, now)
-		f.detail = fmt.Sprintf("%s MiB at most, while all of them are granted the key", count(most))
+		one := pollsMemory(ctx, c)
+		f.value, f.detail = append(f.value, one.value...), one.detail
 	}
-	return f, nil
+	return f
 }
 
-// pollsMemory returns the memory of a server of waiting clients, and the most that it had when the
+// pollsMemory is the memory of a server of waiting clients, and the most that it had when the
 // last one was granted the key.
-func pollsMemory(ctx context.Context, c config) (now, most float64, err error) {
-	s, err := serve(ctx, c.dibs, "serve", "--store", "memory:", "--listen", "127.0.0.1:0")
-	if err != nil {
-		return 0, 0, err
-	}
-	defer s.end()
-	callers, end, err := dialCallers(ctx, "tcp", s.addr(), polls+1)
-	if err != nil {
-		return 0, 0, fmt.Errorf("%w (it needs %d open files, twice)", err, polls)
-	}
-	defer end()
+var pollsMemory = with(alone, func(ctx context.Context, c config, b *candidates) figure {
+	s := b.serve(ctx, c.dibs, "serve", "--store", "memory:", "--listen", "127.0.0.1:0")
+	client := b.dial("tcp", s.addr(), polls+1)
 	element := func(i int) string { return fmt.Sprintf(`{"key":"k","token":"%032x"`, i+1) }
-	settle := func(i int) error {
-		_, err := callers[i].call("/v1/settle", `{"settlements":[`+element(i)+`}]}`, `{"answers":[{}]}`)
+	claim := func(i int, more, wait string) error {
+		_, err := post(client, "/v1/claim", "", `{"claims":[`+element(i)+`,"ttl_ms":3600000`+more+`}]`+wait+`}`, http.StatusOK, `"granted"`)
 		return err
 	}
-	if _, err := callers[polls].call("/v1/claim", `{"claims":[`+element(polls)+`,"ttl_ms":3600000}]}`, `"granted"`); err != nil {
-		return 0, 0, err
+	settle := func(i int) error {
+		_, err := post(client, "/v1/settle", "", `{"settlements":[`+element(i)+`}]}`, http.StatusOK, `{"answers":[{}]}`)
+		return err
 	}
+	must(claim(polls, "", ""))
 	granted := make(chan error, polls)
-	for i, one := range callers[:polls] {
+	for i := range polls {
 		go func() {
-			_, err := one.call("/v1/claim", `{"claims":[`+element(i)+`,"mode":"queue","ttl_ms":3600000,"place_ttl_ms":3600000}],"wait_ms":60000}`, `"granted"`)
+			err := claim(i, `,"mode":"queue","place_ttl_ms":3600000`, `,"wait_ms":60000`)
 			if err == nil {
 				err = settle(i)
 			}
@@ -215,36 +180,54 @@ func pollsMemory(ctx context.Context, c config) (now, most float64, err error) {
 	for waiting := ""; !strings.Contains(waiting, fmt.Sprintf("\ndibs_serve_waiting %d\n", polls)); {
 		select {
 		case err := <-granted:
-			return 0, 0, fmt.Errorf("a client does not wait: %w", err)
+			must(fmt.Errorf("a client does not wait (it needs %d open files, twice): %w", polls, err))
 		case <-time.After(100 * time.Millisecond):
 		}
-		if waiting, err = read(ctx, s.url+"/metrics"); err != nil {
-			return 0, 0, err
-		}
+		waiting = get(read(ctx, s.url+"/metrics"))
 	}
-	if now, err = memoryOf(s.cmd.Process.Pid, "VmRSS"); err != nil {
-		return 0, 0, err
-	}
-	if err := settle(polls); err != nil {
-		return 0, 0, err
-	}
+	f := figure{value: []float64{s.memory("VmRSS")}}
+	must(settle(polls))
 	for range polls {
-		if err := <-granted; err != nil {
-			return 0, 0, err
-		}
+		must(<-granted)
 	}
-	most, err = memoryOf(s.cmd.Process.Pid, "VmHWM")
-	return now, most, err
+	f.detail = fmt.Sprintf("%s MiB at most, while all of them are granted the key", count(s.memory("VmHWM")))
+	return f
+})
+
+// memory returns the memory of a server in MiB: what it has (VmRSS), or had at most (VmHWM).
+func (s *server) memory(which string) (mib float64) {
+	_, rest, _ := strings.Cut(string(get(os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid)))), which+":")
+	get(fmt.Sscan(rest, &mib))
+	return mib / 1024
 }
 
-// memoryOf returns the memory of a process in MiB: what it has (VmRSS), or had at most (VmHWM).
-func memoryOf(pid int, which string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
+// redisObserved compares clients of a program that traces one section in a hundred: one
+// whose metrics are collected each second and whose spans are made, and one without.
+var redisObserved = with(openRedis, func(ctx context.Context, c config, b *candidates) figure {
+	registry := prometheus.NewRegistry()
+	reader := get(exporter.New(exporter.WithRegisterer(registry)))
+	tracers := sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(0.01))))
+	telemetry := get(dibsotel.New(&dibsotel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader)), TracerProvider: tracers}))
+	store := get(redisstore.New(b.rueidis, nil))
+	observed := b.client(store, store.Close, &dibs.Options{TTL: lockTTL, Observe: telemetry.Lease, ObserveStore: telemetry.StoreCall})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go eachSecond(ctx, func() { _, _ = registry.Gather() })
+	tracer := tracers.Tracer("bench")
+	by := func(l locker) side {
+		traced := torture.LockFunc(func(ctx context.Context, key string) (*torture.Held, error) {
+			ctx, span := tracer.Start(ctx, "section")
+			held, err := l.Lock(ctx, key)
+			if err != nil {
+				span.End()
+				return nil, err
+			}
+			return &torture.Held{Unlock: func() error {
+				defer span.End()
+				return held.Unlock()
+			}}, nil
+		})
+		return func(ctx context.Context, _ int) float64 { return lockRate(ctx, ours, traced, 64, c.round) }
 	}
-	var kib float64
-	_, rest, _ := strings.Cut(string(text), which+":")
-	_, err = fmt.Sscan(rest, &kib)
-	return kib / 1024, err
-}
+	return interleave(ctx, c, "claim+settle/s", by(byClient(observed)), by(b.lockers[ours][0]))
+})
