@@ -7,7 +7,7 @@
 // the payment and its answer were committed together, or neither was. Here the database
 // rolled the first entry back when the server died. So the ledger has one entry, and the
 // client gets the same answer each time it asks.
-// docs/guides/exactly-once.md says what this costs, and what it does not cover.
+// docs/start/database.md says what this costs, and what it does not cover.
 package main
 
 import (
