@@ -32,7 +32,7 @@ var clients = []client{{
 	build: []string{"sh", "-ec", `gem build -C "DIR" dibs.gemspec && mv "DIR"/dibs-*.gem "OUT"`},
 	empty: "export GEM_HOME=$HOME/gems", fence: "ruby", program: "ten.rb", run: "ruby ten.rb", licence: "gems/gems/dibs-*/LICENSE",
 }, {
-	dir: "clients/python", kind: "pypi", versions: []string{"dibs.py"}, file: "dibs-*.whl",
+	dir: "clients/python", kind: "pypi", versions: []string{"dibs/__init__.py"}, file: "dibs-*.whl",
 	// Without its own environment for the build, because that downloads setuptools.
 	build: []string{python, "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", "OUT", "DIR"},
 	empty: python + " -m venv venv && . venv/bin/activate", fence: "python", program: "ten.py", run: "python ten.py",

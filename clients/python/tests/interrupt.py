@@ -1,6 +1,7 @@
 """Strikes a call, at each point at which Python looks for signals, with what a signal handler does."""
 
 import dis
+import os
 import sys
 
 import support
@@ -31,7 +32,7 @@ class Strike:
 
     def _trace(self, frame, event, _):
         code = frame.f_code
-        if code.co_filename == __file__ or (code.co_filename != dibs.__file__ and not self._everywhere):
+        if code.co_filename == __file__ or (not code.co_filename.startswith(os.path.dirname(dibs.__file__)) and not self._everywhere):
             return None
         if event == "call":
             above = frame

@@ -127,8 +127,8 @@ class LateTest(Case):
 
     def test_the_undos_end_after_five_minutes(self):
         moment = [1000.0]
-        with mock.patch.object(dibs, "_now", lambda: moment[0]):
-            entry, pauses = dibs._Entry({"key": "k", "token": "t"}, {"outcome": "release"}, math.inf, 1000 + dibs._FROZEN), []
+        with mock.patch.object(dibs.clock, "now", lambda: moment[0]):
+            entry, pauses = dibs.undo.Entry({"key": "k", "token": "t"}, {"outcome": "release"}, math.inf, 1000 + dibs.undo.FROZEN), []
             self.assertEqual(("release", 1000), (entry.settlement["outcome"], entry.due))
             while entry.again():
                 pauses.append(entry.due - 1000)
@@ -140,10 +140,10 @@ class LateTest(Case):
         undoer = self.over._here().undoer
         with self.over.lock(self.key):
             pass
-        now = dibs._now
+        now = dibs.clock.now
         with self.frozen():
             lease = self.over.acquire(self.key, ttl=6000)
-        with mock.patch.object(dibs, "_now", lambda: now() + 301):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + 301):
             lease.release()
             self.over.flush(support.LIMIT)
         self.assertEqual([], undoer._entries)
@@ -202,14 +202,14 @@ class LateTest(Case):
     # What is trusted counts from the sending, however late the answer comes.
 
     def test_a_lease_is_trusted_from_when_its_call_was_sent(self):
-        now, moved = dibs._now, [0]
+        now, moved = dibs.clock.now, [0]
         line = Line(self.server)
         self.addCleanup(line.close)
         keys = self.connect(line.url)
 
         def late():
             moved[0] += 100
-        with mock.patch.object(dibs, "_now", lambda: now() + moved[0]), mock.patch.object(dibs, "TIMEOUT", 1000):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + moved[0]), mock.patch.object(dibs, "TIMEOUT", 1000):
             keys._timeout = keys._here()._timeout = 1000
             line.before["claim"] = late
             lease = keys.acquire(self.key, ttl=600)

@@ -100,9 +100,9 @@ class LineTest(Case):
         self.assertEqual("after", waiter.join())
 
     def test_a_long_wait_that_breaks_is_asked_again(self):
-        server, now, moved = self.serve(), dibs._now, [0]
+        server, now, moved = self.serve(), dibs.clock.now, [0]
         keys, other = self.connect(server.url), self.connect(server.url)
-        with mock.patch.object(dibs, "_now", lambda: now() + moved[0]), mock.patch.object(dibs, "_KEEP_PATIENCE", support.LIMIT):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + moved[0]), mock.patch.object(dibs.client, "PATIENCE", support.LIMIT):
             lease = keys.acquire(self.key, ttl=6000)
             waiter = support.thread(lambda: other.acquire(self.key))
             wait("it waits", lambda: other._here()._polls)

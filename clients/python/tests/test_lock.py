@@ -185,15 +185,15 @@ class LockTest(Case):
                 if self.go is not None:
                     self.go.get()
                     self.go = None
-                return [{}] * size, dibs._now(), False
+                return [{}] * size, dibs.clock.now(), False
         counting = Counting()
-        renewer = dibs._Renewer(counting, 5)
+        renewer = dibs.renewer.Renewer(counting, 5)
         running = support.thread(renewer.run)
 
         def add(i):
             attempt = self.keys._attempt(f"{self.key}{i}", ttl=600)
             attempt.local = counting
-            attempt.grant({"fence": "1"}, dibs._now() - 300)
+            attempt.grant({"fence": "1"}, dibs.clock.now() - 300)
             renewer.add(attempt)
         add(0)
         self.assertEqual(1, counting.calls.get(timeout=support.LIMIT))
@@ -265,18 +265,18 @@ class LockTest(Case):
 
     @unittest.skipUnless(hasattr(time, "CLOCK_BOOTTIME"), "only Linux has the clock")
     def test_the_clock_runs_while_the_machine_is_suspended(self):
-        self.assertEqual((time.clock_gettime, (time.CLOCK_BOOTTIME,)), (dibs._now.func, dibs._now.args))
+        self.assertEqual((time.clock_gettime, (time.CLOCK_BOOTTIME,)), (dibs.clock.now.func, dibs.clock.now.args))
 
     def test_durations(self):
         for value, seconds in ((2, 2), (0.5, 0.5), ("90s", 90), ("1h30m", 5400), ("20ms", 0.02), (datetime.timedelta(minutes=2), 120)):
-            self.assertAlmostEqual(seconds, dibs._seconds(value, "it"))
+            self.assertAlmostEqual(seconds, dibs.options.read_seconds(value, "it"))
 
     def test_arguments_are_refused_by_name(self):
         for options, kind, name in (
                 ({"ttl": 0.001}, ValueError, "ttl"), ({"ttl": "1 hour"}, ValueError, "ttl"), ({"ttl": True}, TypeError, "ttl"),
                 ({"wait": -1}, ValueError, "wait"), ({"wait": math.nan}, ValueError, "wait"), ({"permits": 0}, ValueError, "permits"),
                 ({"weight": 2}, ValueError, "weight"), ({"fingerprint": "x"}, ValueError, "fingerprint"),
-                ({"margin": 20}, ValueError, "margin"), ({"wiat": 1}, TypeError, "wiat"), ({"token": "0" * 32}, TypeError, "token"),
+                ({"stop_timeout": 20}, ValueError, "stop_timeout"), ({"wiat": 1}, TypeError, "wiat"), ({"token": "0" * 32}, TypeError, "token"),
                 ({"max_age": 1}, TypeError, "max_age")):
             with self.subTest(options), self.assertRaisesRegex(kind, name):
                 self.keys.lock(self.key, **options)

@@ -111,14 +111,14 @@ class TransactionTest(Case):
 
     def test_a_waiter_without_a_limit_outlasts_a_transaction(self):
         """A transaction that has settled the lease keeps the key's rows busy. That is an answer to the waiter."""
-        now, error, busy = dibs._now, dibs._error, []
+        now, error, busy = dibs.clock.now, dibs.client.error_of, []
 
         def answered(kind, *args):
             busy.append(kind)  # the clock moves on with each
             return error(kind, *args)
         other = self.connect(self.plain.url)
-        with mock.patch.object(dibs, "_now", lambda: now() + 8 * len(busy)), mock.patch.object(dibs, "_error", answered), \
-                mock.patch.object(dibs, "_POLL", 0.1):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + 8 * len(busy)), mock.patch.object(dibs.client, "error_of", answered), \
+                mock.patch.object(dibs.client, "POLL", 0.1):
             lease = self.keys.acquire(self.key, ttl=60_000)
             waiter = support.thread(lambda: other.acquire(self.key, ttl=60_000))
             support.wait("it waits", lambda: self.server.waiters(self.key) == 1)

@@ -35,7 +35,7 @@ class UnansweredTest(Case):
         self.line = Line(self.server)
         self.addCleanup(self.line.close)
         self.over = self.connect(self.line.url)
-        once = mock.patch.object(dibs._Tries, "again", lambda self: False)  # each call is sent once
+        once = mock.patch.object(dibs.clock.Tries, "again", lambda self: False)  # each call is sent once
         once.start()
         self.addCleanup(once.stop)
 
@@ -97,10 +97,10 @@ class UnansweredTest(Case):
                 self.assertFalse(lease.held)
 
     def test_a_record_is_found_after_the_time_of_its_lease(self):
-        now, moved = dibs._now, 0
+        now, moved = dibs.clock.now, 0
         lease = self.over.acquire(self.key, ttl=600)
         self.fails("the answer is lost", CALLS["complete"], lease)
-        with mock.patch.object(dibs, "_now", lambda: now() + moved):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + moved):
             moved = 700
             self.assertRaises(dibs.Lost, lease.check)
             lease.complete(b"record")
@@ -112,7 +112,7 @@ class UnansweredTest(Case):
         self.keys.cancel(ticket)
         for call in (lease.release, lambda: self.over.cancel(ticket)):
             self.line.says["settle"] = problem("503 Service Unavailable", "stopping"), False
-            with mock.patch.object(dibs._Tries, "again", lambda self, line=self.line: line.says.clear() or True):
+            with mock.patch.object(dibs.clock.Tries, "again", lambda self, line=self.line: line.says.clear() or True):
                 self.assertRaises(dibs.Lost, call)
 
     def test_the_end_of_a_block_says_it(self):

@@ -1,0 +1,48 @@
+"""Time: the clock of leases, a bell that wakes a thread, and the pace of tries."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import threading
+import time
+from collections.abc import Callable
+
+# The clock of Linux that runs while the machine is suspended, and elsewhere the monotonic one.
+now: Callable[[], float] = time.monotonic
+if hasattr(time, "CLOCK_BOOTTIME"):
+    now = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class Bell:
+    """Wakes a thread. It may be rung by a finalizer, at any moment: no caller ever waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it rings, or for this many seconds, and report whether it rang."""
+        return self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+
+
+class Tries:
+    """Paces the tries of one call: pauses double from 20 ms to 1 s, half of each is random."""
+
+    def __init__(self, patience: float) -> None:
+        self._ends = now() + patience
+        self._pause = 0.01
+
+    def again(self) -> bool:
+        """Wait for the next try, or return False if that would be too late."""
+        self._pause = min(self._pause * 2, 1.0)
+        pause = self._pause * random.uniform(0.5, 1.0)
+        if now() + pause > self._ends:
+            return False
+        time.sleep(pause)
+        return True

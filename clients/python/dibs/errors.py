@@ -1,0 +1,199 @@
+"""The errors, and how answers become errors."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .options import Key
+
+if TYPE_CHECKING:
+    from .attempt import Attempt
+
+E = TypeVar("E", bound="Error")
+
+class Error(Exception):
+    """The class of all errors of this library, except ValueError and TypeError.
+
+    key is the key of the call, or None. The message has its digest only, because messages end up
+    in logs.
+    """
+
+    key: Key | None
+    _unanswered = False  # the call was sent, and no server said what became of it
+
+    def __init__(self, message: str, *, key: Key | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class Held(Error):
+    """Another caller holds the key or comes before this one.
+
+    It is an answer: the caller neither holds the key nor has a place in its queue. left is the
+    seconds until the first lease of the key expires unless it is renewed. ahead is how many places
+    at most come first. waited is how long the caller waited, in seconds.
+    """
+
+    def __init__(self, message: str, *, key: Key | None = None, left: float = 0.0, ahead: int = 0, waited: float = 0.0) -> None:
+        super().__init__(message, key=key)
+        self.left, self.ahead, self.waited = left, ahead, waited
+
+
+class Lost(Error):
+    """The lease expired or was taken away, or the call that ends it was not answered.
+
+    So another caller may hold the key.
+    """
+
+
+class Done(Error):
+    """A record answers the claim (acquire with max_age).
+
+    record is what the holder left. age is its age in seconds.
+    """
+
+    def __init__(self, message: str, *, key: Key | None = None, record: bytes = b"", age: float = 0.0) -> None:
+        super().__init__(message, key=key)
+        self.record, self.age = record, age
+
+
+class Mismatch(Error):
+    """The key is in use, or was used, with another fingerprint."""
+
+
+class Unknown(Error):
+    """An earlier attempt with at_most_once ended without an outcome. An operator must resolve it.
+
+    id names the attempt.
+    """
+
+    def __init__(self, message: str, *, key: Key | None = None, id: str = "") -> None:
+        super().__init__(message, key=key)
+        self.id = id
+
+
+class Unavailable(Error):
+    """No server answered, or the store did not.
+
+    The call may or may not have happened. A claim is then undone in the background, again and again
+    for 5 minutes, because a server that was stopped may carry it out late.
+    """
+
+
+class Busy(Error):
+    """The store was busy with the key. Nothing was done, and asking again may help."""
+
+
+class Full(Error):
+    """The store has reached one of its limits. Nothing was done."""
+
+
+class TooLarge(Full):
+    """The store never takes data of that size. Nothing was done."""
+
+
+class Refused(Error):
+    """The server refused the whole call, and nothing was done; or it is no dibs serve.
+
+    If another program answers, a server behind it may have done the call. A claim is then undone
+    in the background.
+    """
+
+
+class Unauthorized(Refused):
+    """The URL has no token, or one that the server does not know."""
+
+
+class Forbidden(Refused):
+    """The credential has not the role, or the call names another namespace."""
+
+
+class Overloaded(Refused):
+    """A bound of the server is reached. Asking again may help."""
+
+
+class Remembered(Error):
+    """The function of an earlier call of once failed with an error that is remembered.
+
+    The message is that of the error.
+    """
+
+
+class NotKept(Error):
+    """The function of once ran in this call, but its result could not be stored.
+
+    result is what the function returned. The cause says why. rerun says that the next caller runs
+    again: because of rerun=True, because the transaction of in_ was rolled back, or because the
+    store did not answer or is full. Otherwise later callers get Unrecorded; with at_most_once they
+    get Unknown if the store did not answer or is full.
+    """
+
+    def __init__(self, message: str, *, key: Key | None = None, result: Any = None, rerun: bool = False) -> None:
+        super().__init__(message, key=key)
+        self.result, self.rerun = result, rerun
+
+
+class Unrecorded(Error):
+    """An earlier call of once ran its function, but the result could not be stored.
+
+    An operator gives callers the result with `dibs resolve KEY --result JSON`, or lets the next one
+    run with `dibs resolve KEY --rerun`. After keep, the next caller runs.
+    """
+
+
+class WrongTransaction(Error):
+    """The connection is not in the transaction that the lease is to end with. Nothing was settled.
+
+    Or something else has ended the transaction of once before its COMMIT.
+    """
+
+
+class Closed(Error):
+    """The client was closed."""
+
+
+def as_silent(error: E, sent: bool = True) -> E:
+    """Return the error of a call that no server answered. sent says whether a server may have got it."""
+    error._unanswered = sent
+    return error
+
+
+def problem_of(answer: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the type and the detail of an element's error."""
+    error = answer.get("error")
+    return (error.get("type"), error.get("detail")) if isinstance(error, dict) else (None, None)
+
+
+def error_of(kind: str | None, detail: str | None, attempt: Attempt) -> Error:
+    """Return the error of an element."""
+    kinds: dict[str | None, type[Error]] = {"lost": Lost, "busy": Busy, "full": Full, "too_large": TooLarge}
+    return kinds.get(kind, Refused)(f"dibs: the key {attempt.digest()}: {plain(detail or kind)}", key=attempt.key)
+
+
+def plain(message: object) -> str:
+    """Return a message that stands inside another one."""
+    return str(message).removeprefix("dibs: ")
+
+
+def gone(attempt: Attempt) -> Error:
+    return Error(f"dibs: the caller of the key {attempt.digest()} went away", key=attempt.key)
+
+
+def refusal(attempt: Attempt, answer: dict[str, Any], waited: float = 0.0) -> Error:
+    """Return the error of an answer that is no grant."""
+    digest, state = attempt.digest(), answer.get("state")
+    if state == "held":
+        left = answer.get("left_ms", 0) / 1000
+        text = f"after waiting {waited:.3f} s" if attempt.wait else f"for {left:.3f} s more at most unless it is renewed"
+        return Held(f"dibs: the key {digest} is held, {text}", key=attempt.key, left=left, ahead=answer.get("ahead", 0), waited=waited)
+    if state == "done":
+        record = answer.get("record", {})
+        return Done(f"dibs: the key {digest} is done", key=attempt.key, record=base64.b64decode(record.get("data") or ""),
+                    age=record.get("age_ms", 0) / 1000)
+    if state == "mismatch":
+        return Mismatch(f"dibs: the key {digest} was used with another fingerprint", key=attempt.key)
+    if state == "unknown":
+        return Unknown(f"dibs: the outcome of the attempt {answer.get('id')} on the key {digest} is unknown; an operator must resolve it",
+                       key=attempt.key, id=answer.get("id", ""))
+    return Refused(f"dibs: the key {digest}: the server answers with the state {state!r}", key=attempt.key)
