@@ -43,10 +43,10 @@ func TestErrorsNameTheirType(t *testing.T) {
 	})
 }
 
-// TestErrorTypesAreListed: docs/operate/operate.md lists each type that an error of the core or of a store can
+// TestErrorTypesAreListed: docs/operate/incidents.md lists each type that an error of the core or of a store can
 // have in a metric.
 func TestErrorTypesAreListed(t *testing.T) {
-	page := testkit.ReadFile(t, "docs/operate/operate.md")
+	page := testkit.ReadFile(t, "docs/operate/incidents.md")
 	kinds := map[string]string{} // by the constant's name
 	text := testkit.ReadFile(t, "internal/errtype/errtype.go")
 	for _, m := range regexp.MustCompile(`(?m)^\t([A-Z]\w+) += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
@@ -69,7 +69,7 @@ func TestErrorTypesAreListed(t *testing.T) {
 				kind = constant
 			}
 			if !strings.Contains(string(page), "`"+kind+"`") {
-				t.Errorf("%s makes an error of the type %s, which docs/operate/operate.md does not list", name, kind)
+				t.Errorf("%s makes an error of the type %s, which docs/operate/incidents.md does not list", name, kind)
 			}
 		}
 		return nil

@@ -235,10 +235,10 @@ func TestDecisionsAreShort(t *testing.T) {
 	}
 }
 
-// TestOperatePageQuotesMessages: a message in a table of docs/operate/operate.md is a text of the
+// TestOperatePageQuotesMessages: a message in a table of docs/operate/incidents.md is a text of the
 // code, so that a reader who searches for it finds both.
 func TestOperatePageQuotesMessages(t *testing.T) {
-	page := testkit.ReadFile(t, "docs/operate/operate.md")
+	page := testkit.ReadFile(t, "docs/operate/incidents.md")
 	var code strings.Builder
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
@@ -258,7 +258,7 @@ func TestOperatePageQuotesMessages(t *testing.T) {
 			quoted++
 			for part := range strings.SplitSeq(m[1], "…") {
 				if !strings.Contains(code.String(), strings.TrimSpace(part)) {
-					t.Errorf("docs/operate/operate.md quotes %q, which no program says", m[1])
+					t.Errorf("docs/operate/incidents.md quotes %q, which no program says", m[1])
 				}
 			}
 		}

@@ -175,7 +175,7 @@ func TestLeasesThatAreDueSoonShareACall(t *testing.T) {
 	})
 }
 
-// TestManyLeasesTakeFewCalls: docs/operate/operate.md says how many calls the renewals of a process take:
+// TestManyLeasesTakeFewCalls: docs/operate/incidents.md says how many calls the renewals of a process take:
 // four for each third of a lease at most, for up to 512 keys.
 func TestManyLeasesTakeFewCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,7 +36,7 @@
 //
 // error.type is canceled if the caller ended the call, timeout if the store did not answer in
 // time, and otherwise what the error's method ErrorType() string returns: unreachable,
-// unauthorized, read_only, full and others, which docs/operate/operate.md lists. An error without that
+// unauthorized, read_only, full and others, which docs/operate/incidents.md lists. An error without that
 // method is _OTHER.
 //
 // # Spans

@@ -89,5 +89,5 @@ func of(attributes ...attribute.KeyValue) metric.MeasurementOption {
 
 func outcome(text string) attribute.KeyValue { return attribute.String("dibs.outcome", text) }
 
-// errorType returns error.type of the semantic conventions. docs/operate/operate.md lists the values.
+// errorType returns error.type of the semantic conventions. docs/operate/incidents.md lists the values.
 func errorType(err error) attribute.KeyValue { return attribute.String("error.type", errtype.Of(err)) }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// The kinds that several packages have. docs/operate/operate.md says what each means, and the others.
+// The kinds that several packages have. docs/operate/incidents.md says what each means, and the others.
 const (
 	Busy         = "busy"
 	Closed       = "closed"

@@ -23,7 +23,7 @@ import (
 )
 
 // guide is the page that tells of the nights.
-const guide = "../../docs/operate/three-nights.md"
+const guide = "../../docs/operate/page.md"
 
 // byCommand runs the commands of a night in the guide. ID stands for that of the attempt.
 func (n *night) byCommand(number int, id string) string {

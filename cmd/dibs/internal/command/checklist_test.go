@@ -12,13 +12,13 @@ import (
 
 const top = "../../../.."
 
-// checklist returns the rows of the checklist in docs/operate/operate.md: what must be so, and how it is
+// checklist returns the rows of the checklist in docs/operate/before-production.md: what must be so, and how it is
 // checked.
 func checklist(t *testing.T) (rows [][2]string) {
 	t.Helper()
-	_, text, found := strings.Cut(readTop(t, "docs/operate/operate.md"), "## Before production\n")
+	_, text, found := strings.Cut(readTop(t, "docs/operate/before-production.md"), "# Before production\n")
 	if !found {
-		t.Fatal("docs/operate/operate.md has no checklist")
+		t.Fatal("docs/operate/before-production.md has no checklist")
 	}
 	for _, m := range regexp.MustCompile(`(?m)^\| \d+ \| (.+) \| (.+) \|$`).FindAllStringSubmatch(text, -1) {
 		rows = append(rows, [2]string{m[1], m[2]})

@@ -110,9 +110,9 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// TestExitCodesPage: docs/operate/operate.md lists the exit codes of "dibs run" that its help lists.
+// TestExitCodesPage: docs/operate/incidents.md lists the exit codes of "dibs run" that its help lists.
 func TestExitCodesPage(t *testing.T) {
-	_, page, _ := strings.Cut(readPage(t, "operate/operate.md"), "\n## Exit codes\n")
+	_, page, _ := strings.Cut(readPage(t, "operate/incidents.md"), "\n## Exit codes\n")
 	page, _, _ = strings.Cut(page, "Of every other command")
 	help, err := exec.Command(binary, "run", "--help").CombinedOutput()
 	testkit.Must(t, err)

@@ -50,7 +50,7 @@ func TestNamedMetricsExist(t *testing.T) {
 	named := regexp.MustCompile(`\b(?:dibs|http_server)_[a-z_]+[a-z]`)
 	matcher := regexp.MustCompile(`\b(dibs_[a-z]+|error_type)="([a-z]+)"`)
 	const top = "../../../.."
-	for _, name := range []string{"deploy/dashboard.json", "deploy/alerts.yaml", "docs/operate/operate.md"} {
+	for _, name := range []string{"deploy/dashboard.json", "deploy/alerts.yaml", "docs/operate/incidents.md", "docs/operate/before-production.md", "docs/operate/page.md"} {
 		text := testkit.ReadFile(t, filepath.Join(top, name))
 		plain := strings.ReplaceAll(string(text), `\"`, `"`)
 		for _, metric := range named.FindAllString(plain, -1) {

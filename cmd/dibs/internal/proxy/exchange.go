@@ -73,7 +73,7 @@ func noFile(err error) bool {
 	return is
 }
 
-// attrs returns the proxy's own fields of the line. docs/operate/operate.md lists all.
+// attrs returns the proxy's own fields of the line. docs/operate/incidents.md lists all.
 func (x *exchange) attrs() []slog.Attr {
 	e := &x.event
 	attrs := append(make([]slog.Attr, 0, 8), slog.String("outcome", string(e.Kind)))

@@ -76,10 +76,10 @@ func panics(t *testing.T, s *Server) {
 	s.serve(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/broken", nil))
 }
 
-// TestLogFields: the lines of requests have the fields that docs/operate/operate.md lists, and no
+// TestLogFields: the lines of requests have the fields that docs/operate/incidents.md lists, and no
 // others.
 func TestLogFields(t *testing.T) {
-	page := testkit.ReadFile(t, "../../../../docs/operate/operate.md")
+	page := testkit.ReadFile(t, "../../../../docs/operate/incidents.md")
 	_, table, ok := strings.Cut(string(page), "\n| field | what it is |\n|---|---|\n")
 	if !ok {
 		t.Fatal("the page has no table of fields")
