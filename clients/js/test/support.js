@@ -132,6 +132,31 @@ export class Server {
   }
 }
 
+// Proxy is a `dibs proxy` on a SQLite file.
+export class Proxy {
+  static async start(upstream, flags = []) {
+    const p = new Proxy();
+    p.log = `${dir()}/log`;
+    p.flags = ["--upstream", upstream, "--store", `sqlite:${p.log}.db`, ...flags];
+    await p.start("127.0.0.1:0");
+    atEnd.push(() => p.child.kill("SIGKILL"));
+    return p;
+  }
+
+  // start starts the proxy, or starts it again at the address it had.
+  async start(listen = this.url.slice("http://".length)) {
+    this.child = spawn(process.env.DIBS_PROGRAM, ["proxy", "--listen", listen, ...this.flags], { stdio: ["ignore", "ignore", fs.openSync(this.log, "w")] });
+    this.ended = new Promise((resolve) => this.child.once("exit", resolve));
+    const address = await until(`the proxy listens: see ${this.log}`, () => /listening on (?:http:\/\/)?([\d.:]+)/.exec(fs.readFileSync(this.log, "utf8"))?.[1]);
+    this.url = `http://${address}`;
+  }
+
+  async kill() {
+    this.child.kill("SIGKILL");
+    await this.ended;
+  }
+}
+
 // Line forwards calls to a server. It can lose, hold and change answers, and counts the calls.
 export class Line {
   calls = []; // verb and elements of each
