@@ -145,7 +145,9 @@ export class Proxy {
 
   // start starts the proxy, or starts it again at the address it had.
   async start(listen = this.url.slice("http://".length)) {
-    this.child = spawn(process.env.DIBS_PROGRAM, ["proxy", "--listen", listen, ...this.flags], { stdio: ["ignore", "ignore", fs.openSync(this.log, "w")] });
+    const out = fs.openSync(this.log, "w");
+    this.child = spawn(process.env.DIBS_PROGRAM, ["proxy", "--listen", listen, ...this.flags], { stdio: ["ignore", out, out] });
+    fs.closeSync(out);
     this.ended = new Promise((resolve) => this.child.once("exit", resolve));
     const address = await until(`the proxy listens: see ${this.log}`, () => /listening on (?:http:\/\/)?([\d.:]+)/.exec(fs.readFileSync(this.log, "utf8"))?.[1]);
     this.url = `http://${address}`;
