@@ -43,15 +43,15 @@ type AcquireOptions struct {
 	// values of ctx, and ctx bounds only the wait.
 	Detach bool
 
-	// Margin is how long the lease's context ends before another caller can get the key,
+	// StopTimeout is how long the lease's context ends before another caller can get the key,
 	// for holders that take a while to stop. At most half of the TTL. Default, and at
 	// least: a fiftieth of the TTL.
-	Margin time.Duration
+	StopTimeout time.Duration
 
-	// Longest is how long the lease may last in all, renewals included. Then its context
+	// MaxLifetime is how long the lease may last in all, renewals included. Then its context
 	// ends with cause ErrLost, it is not renewed any more, and another caller can get the
 	// key within TTL, even if the holder hangs. Default: no limit.
-	Longest time.Duration
+	MaxLifetime time.Duration
 }
 
 // Acquire takes the key. Callers get it in the order in which they arrive. The lease's
@@ -90,7 +90,7 @@ func (c *Client) acquireUnder(ctx, parent context.Context, key string, o *Acquir
 	}
 	r := request{Claim: claim, parent: parent}
 	if o != nil {
-		r.margin, r.longest = o.Margin, o.Longest
+		r.stopTimeout, r.maxLifetime = o.StopTimeout, o.MaxLifetime
 	}
 	return c.acquire(ctx, r, wait)
 }
@@ -154,10 +154,10 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (store.Claim, error) {
 		return claim, fmt.Errorf("dibs: AcquireOptions.Weight is %d; it must be 1 to Permits, which is %d", o.Weight, max(o.Permits, 1))
 	case o.MaxAge < 0:
 		return claim, fmt.Errorf("dibs: AcquireOptions.MaxAge is %v; it must not be negative", o.MaxAge)
-	case o.Margin < 0 || o.Margin > cmp.Or(o.TTL, claim.TTL)/2:
-		return claim, fmt.Errorf("dibs: AcquireOptions.Margin is %v; it must be 0 to half of the TTL of %v", o.Margin, cmp.Or(o.TTL, claim.TTL))
-	case o.Longest < 0:
-		return claim, fmt.Errorf("dibs: AcquireOptions.Longest is %v; it must not be negative", o.Longest)
+	case o.StopTimeout < 0 || o.StopTimeout > cmp.Or(o.TTL, claim.TTL)/2:
+		return claim, fmt.Errorf("dibs: AcquireOptions.StopTimeout is %v; it must be 0 to half of the TTL of %v", o.StopTimeout, cmp.Or(o.TTL, claim.TTL))
+	case o.MaxLifetime < 0:
+		return claim, fmt.Errorf("dibs: AcquireOptions.MaxLifetime is %v; it must not be negative", o.MaxLifetime)
 	case o.Permits > 1 && (o.AtMostOnce || o.MaxAge > 0):
 		return claim, errors.New("dibs: AcquireOptions.Permits cannot be more than 1 together with AtMostOnce or MaxAge")
 	}

@@ -76,9 +76,9 @@ func newLease(k *keeper, r request, a store.Answer, sent time.Time) *Lease {
 	if k.observe != nil {
 		l.waited = time.Since(r.start)
 	}
-	l.margin = max(r.margin, margin(r.TTL))
-	if r.longest > 0 {
-		l.limit = sent.Add(r.longest)
+	l.margin = max(r.stopTimeout, margin(r.TTL))
+	if r.maxLifetime > 0 {
+		l.limit = sent.Add(r.maxLifetime)
 	}
 	l.context.lease, l.context.parent = l, r.parent
 	l.context.Context, l.cancel = context.WithCancelCause(r.parent)
@@ -104,8 +104,8 @@ func newPushedLease(k *keeper, r request, a store.Answer, sent time.Time) *Lease
 	l := newLease(k, r, a, sent)
 	l.granted = time.Now()
 	end := pushedUntil(r, sent)
-	if r.longest > 0 {
-		if l.limit = l.granted.Add(r.longest); l.limit.Before(end) {
+	if r.maxLifetime > 0 {
+		if l.limit = l.granted.Add(r.maxLifetime); l.limit.Before(end) {
 			end = l.limit
 		}
 	}
@@ -120,7 +120,7 @@ func newPushedLease(k *keeper, r request, a store.Answer, sent time.Time) *Lease
 // can make the lease last no longer than that.
 func pushedUntil(r request, sent time.Time) time.Time {
 	lasts := min(store.PushedTTL, r.TTL)
-	return sent.Add(lasts - max(r.margin, margin(lasts)))
+	return sent.Add(lasts - max(r.stopTimeout, margin(lasts)))
 }
 
 // begin starts to renew a new lease.

@@ -52,7 +52,7 @@ func TestDetachedKeysEndTogether(t *testing.T) {
 	}
 }
 
-// TestDetachedKeysEndWithTheFirstLimit: with Detach and Longest, the limit of the key that
+// TestDetachedKeysEndWithTheFirstLimit: with Detach and MaxLifetime, the limit of the key that
 // was taken first ends the context, although a later key has time left.
 func TestDetachedKeysEndWithTheFirstLimit(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
@@ -62,7 +62,7 @@ func TestDetachedKeysEndWithTheFirstLimit(t *testing.T) {
 			release(t, blocker)
 		}()
 		start := time.Now()
-		all, err := c.AcquireAll(t.Context(), []string{"a", "b"}, &dibs.AcquireOptions{Detach: true, Longest: 20 * time.Second})
+		all, err := c.AcquireAll(t.Context(), []string{"a", "b"}, &dibs.AcquireOptions{Detach: true, MaxLifetime: 20 * time.Second})
 		testkit.Must(t, err)
 		<-all.Context().Done()
 		if d := time.Since(start); d != 20*time.Second || !errors.Is(context.Cause(all.Context()), dibs.ErrLost) {

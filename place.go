@@ -218,7 +218,7 @@ func (c *Client) redeem(ctx context.Context, p Place, o *RedeemOptions, wait tim
 		claim.Mode = store.Try
 	}
 	claim.Grace = o.Grace
-	r := request{Claim: claim, parent: o.parent(ctx), margin: o.Margin, longest: o.Longest}
+	r := request{Claim: claim, parent: o.parent(ctx), stopTimeout: o.StopTimeout, maxLifetime: o.MaxLifetime}
 	c.enter() // because the place may have to be released after acquire
 	defer c.leave()
 	lease, err := c.acquire(ctx, r, wait)

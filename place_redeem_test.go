@@ -174,12 +174,12 @@ func TestRedeemerGoesAway(t *testing.T) {
 	})
 }
 
-// TestRedeemTakesItsOptions: Detach and Margin hold for a lease from a place as
+// TestRedeemTakesItsOptions: Detach and StopTimeout hold for a lease from a place as
 // with any other.
 func TestRedeemTakesItsOptions(t *testing.T) {
 	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
 		ctx, cancel := context.WithCancel(t.Context())
-		lease, err := c.Redeem(ctx, reserve(t, c), &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: 20 * time.Second, Margin: 10 * time.Second, Detach: true}})
+		lease, err := c.Redeem(ctx, reserve(t, c), &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: 20 * time.Second, StopTimeout: 10 * time.Second, Detach: true}})
 		testkit.Must(t, err)
 		if d := time.Until(lease.Until()); d != 10*time.Second {
 			t.Errorf("trusted for %v, want the TTL without the margin", d)

@@ -95,8 +95,8 @@ func TestPushedLeaseIsRenewedInTime(t *testing.T) {
 	}
 }
 
-// TestPushedLeaseTakesItsOptions: Detach, Margin and Longest hold as with any other lease. A
-// margin that leaves nothing of PushedTTL makes the waiter ask.
+// TestPushedLeaseTakesItsOptions: Detach, StopTimeout and MaxLifetime hold as with any other lease. A
+// StopTimeout that leaves nothing of PushedTTL makes the waiter ask.
 func TestPushedLeaseTakesItsOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		options *dibs.AcquireOptions
@@ -106,10 +106,10 @@ func TestPushedLeaseTakesItsOptions(t *testing.T) {
 	}{
 		"none":               {nil, 0, 979 * time.Millisecond, false},
 		"detached":           {&dibs.AcquireOptions{Detach: true}, 0, 979 * time.Millisecond, true},
-		"small margin":       {&dibs.AcquireOptions{Margin: 600 * time.Millisecond}, 0, 400 * time.Millisecond, false},
-		"large margin":       {&dibs.AcquireOptions{Margin: 900 * time.Millisecond}, 1, dibs.DefaultTTL - 900*time.Millisecond, false},
-		"longest":            {&dibs.AcquireOptions{Longest: 300 * time.Millisecond}, 0, 300 * time.Millisecond, false},
-		"larger than a turn": {&dibs.AcquireOptions{Margin: 3 * time.Second}, 1, dibs.DefaultTTL - 3*time.Second, false},
+		"small timeout":      {&dibs.AcquireOptions{StopTimeout: 600 * time.Millisecond}, 0, 400 * time.Millisecond, false},
+		"large timeout":      {&dibs.AcquireOptions{StopTimeout: 900 * time.Millisecond}, 1, dibs.DefaultTTL - 900*time.Millisecond, false},
+		"max lifetime":       {&dibs.AcquireOptions{MaxLifetime: 300 * time.Millisecond}, 0, 300 * time.Millisecond, false},
+		"larger than a turn": {&dibs.AcquireOptions{StopTimeout: 3 * time.Second}, 1, dibs.DefaultTTL - 3*time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ type request struct {
 	store.Claim
 	// parent is what the lease's context derives from.
 	parent context.Context
-	// margin and longest are those of AcquireOptions.
-	margin, longest time.Duration
+	// stopTimeout and maxLifetime are those of AcquireOptions.
+	stopTimeout, maxLifetime time.Duration
 	// start and queued are for the observer: when it was made, and that it waits.
 	start  time.Time
 	queued bool

@@ -68,7 +68,7 @@ func (x *exchange) tryAcquire(ctx context.Context, o *dibs.AcquireOptions) (*dib
 	m := x.m.memory
 	room := memory.Open(m.Records)
 	defer room.Close()
-	if room.Wait(ctx, m.Longest()) != nil {
+	if room.Wait(ctx, m.Expected()) != nil {
 		return nil, errMaxBodyMemory
 	}
 	lease, err := x.m.client.TryAcquire(ctx, x.req.key, o)

@@ -121,10 +121,10 @@ func TestCancelledJob(t *testing.T) {
 	}
 }
 
-// TestLongest: a job that hangs loses its key, and the next job runs.
-func TestLongest(t *testing.T) {
+// TestMaxLifetime: a job that hangs loses its key, and the next job runs.
+func TestMaxLifetime(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Longest: time.Minute})
+		m := f.mutex(&jobs.Options{MaxLifetime: time.Minute})
 		first, second := f.ticket(m, "k"), f.ticket(m, "k")
 		hangs, start := make(chan struct{}), time.Now()
 		f.wg.Go(func() {

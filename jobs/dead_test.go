@@ -40,11 +40,11 @@ func (s *mortalStore) Settle(ctx context.Context, settlements []store.Settlement
 	return s.Store.Settle(ctx, settlements, errs)
 }
 
-// TestOnlyAJobThatRanIsWaitedForForRecovery lets a worker die with a job, and measures how long
-// the next job of the key waits: for Recovery if the job had begun, and otherwise for Grace.
-func TestOnlyAJobThatRanIsWaitedForForRecovery(t *testing.T) {
-	const recovery = 10 * time.Minute
-	plain, total := jobs.Options{Recovery: recovery}, jobs.Options{Recovery: recovery, Total: 1, TotalKey: "all"}
+// TestOnlyAJobThatRanIsWaitedForForCrashGrace lets a worker die with a job, and measures how long
+// the next job of the key waits: for CrashGrace if the job had begun, and otherwise for Grace.
+func TestOnlyAJobThatRanIsWaitedForForCrashGrace(t *testing.T) {
+	const crashGrace = 10 * time.Minute
+	plain, total := jobs.Options{CrashGrace: crashGrace}, jobs.Options{CrashGrace: crashGrace, Total: 1, TotalKey: "all"}
 	for _, c := range []struct {
 		name    string
 		options jobs.Options
@@ -56,10 +56,10 @@ func TestOnlyAJobThatRanIsWaitedForForRecovery(t *testing.T) {
 		{"it waits for its key", plain, "k", false, true, 20 * time.Second},
 		{"it waits for its key, without a ticket", plain, "k", false, false, 20 * time.Second},
 		{"it has its key, and waits for a shared permit", total, "all", false, true, 20 * time.Second},
-		{"it ran at once", plain, "other", true, true, recovery + 20*time.Second},
-		{"it waited, and ran", plain, "k", true, true, recovery + 20*time.Second},
-		{"it waited without a ticket, and ran", plain, "k", true, false, recovery + 20*time.Second},
-		{"it waited for a shared permit, and ran", total, "all", true, true, recovery + 20*time.Second},
+		{"it ran at once", plain, "other", true, true, crashGrace + 20*time.Second},
+		{"it waited, and ran", plain, "k", true, true, crashGrace + 20*time.Second},
+		{"it waited without a ticket, and ran", plain, "k", true, false, crashGrace + 20*time.Second},
+		{"it waited for a shared permit, and ran", total, "all", true, true, crashGrace + 20*time.Second},
 	} {
 		simulateAs(t, c.name, func(t *testing.T, f *fixture) {
 			store := &mortalStore{Store: f.store}
@@ -92,7 +92,7 @@ func TestOnlyAJobThatRanIsWaitedForForRecovery(t *testing.T) {
 			}
 			start := time.Now()
 			testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: f.ticket(m, "k"), NoRequeue: true}, nothing))
-			if took := time.Since(start); took > c.want || c.frees && took < recovery {
+			if took := time.Since(start); took > c.want || c.frees && took < crashGrace {
 				t.Errorf("the next job ran after %v; want %v at most", took, c.want)
 			}
 			testkit.Must(t, m.Run(t.Context(), job, nothing)) // it is delivered again

@@ -78,7 +78,7 @@ func TestPlacesHaveNobodySkipped(t *testing.T) {
 }
 
 // A version with places requeues a job that has no ticket, and a version without places does it: its
-// place does not block the key for Recovery.
+// place does not block the key for CrashGrace.
 func TestARequeuedJobLeavesNoPlace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		job := jobs.Job{Kind: "test", ID: "1", Key: "k"}

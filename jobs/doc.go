@@ -12,10 +12,10 @@
 //	        ┌──────────────────────────────────────────────────────────────────────┘
 //	        ├── its turn ── runs ──┬── done, or failed for good: its place ends
 //	        │     ▲                ├── failed, is tried again: keeps its place, or not (Failed)
-//	        │     │                └── its worker died: the place stays for Recovery
+//	        │     │                └── its worker died: the place stays for CrashGrace
 //	        ├── waits in the worker, if no more than half of the pool does; if its worker
 //	        │   dies then, its place stays for Grace
-//	        └── otherwise parked again: its place stays for Recovery
+//	        └── otherwise parked again: its place stays for CrashGrace
 //
 // A job that is requeued has not failed: it uses no attempt of its queue.
 package jobs

@@ -146,7 +146,7 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 func (a *attempt) acquire() dibs.AcquireOptions {
 	o := &a.mutex.options
 	return dibs.AcquireOptions{
-		TTL: o.TTL, Longest: o.Longest, Permits: o.Permits, Label: a.job.label(),
+		TTL: o.TTL, MaxLifetime: o.MaxLifetime, Permits: o.Permits, Label: a.job.label(),
 	}
 }
 

@@ -60,11 +60,11 @@ const (
 
 // Defaults of Options.
 const (
-	DefaultAhead    = 8 // with Permits 1
-	DefaultWait     = 10 * time.Second
-	DefaultGrace    = 10 * time.Second
-	DefaultRecovery = 2 * time.Minute
-	DefaultPlaceTTL = 7 * 24 * time.Hour
+	DefaultAhead      = 8 // with Permits 1
+	DefaultWait       = 10 * time.Second
+	DefaultGrace      = 10 * time.Second
+	DefaultCrashGrace = 2 * time.Minute
+	DefaultPlaceTTL   = 7 * 24 * time.Hour
 )
 
 // Options configures a Mutex, for the jobs of one kind or of several kinds that share
@@ -85,10 +85,10 @@ type Options struct {
 	// Default: the client's.
 	TTL time.Duration
 
-	// Longest is how long a job may hold its key in all. Then its context ends with cause
+	// MaxLifetime is how long a job may hold its key in all. Then its context ends with cause
 	// dibs.ErrLost. If the job hangs, another job gets the key as after a crash: after TTL,
-	// and Recovery if this job has a place. Default: no limit.
-	Longest time.Duration
+	// and CrashGrace if this job has a place. Default: no limit.
+	MaxLifetime time.Duration
 
 	// Unordered reserves a job's place when it reaches a worker, not when it is enqueued.
 	// The jobs of a key then run in about the order of the queue. Default: false.
@@ -100,14 +100,14 @@ type Options struct {
 	// Default: 10 s.
 	//
 	// If a worker that is killed while its job waits must not change the order, set Grace to
-	// Recovery.
+	// CrashGrace.
 	Grace time.Duration
-	// Recovery is Grace for a job that has begun, or that its worker gave back to its queue:
+	// CrashGrace is Grace for a job that has begun, or that its worker gave back to its queue:
 	// how long other jobs of its key wait, beyond TTL, for a job whose worker died, or that
 	// failed or was requeued and is late, because all workers are busy. Set it above the
 	// time that the queue needs to give a dead worker's job to another worker. The time
 	// until the job should come again is added. Default: 2 min.
-	Recovery time.Duration
+	CrashGrace time.Duration
 	// PlaceTTL is how long a place lasts if no other job wants the key. Default: 7 days.
 	PlaceTTL time.Duration
 	// Failed is what happens to the place of a job that failed and will be tried again.
@@ -160,7 +160,7 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 	}
 	r.Permits = cmp.Or(r.Permits, 1)
 	r.Grace = cmp.Or(r.Grace, DefaultGrace)
-	r.Recovery = cmp.Or(r.Recovery, DefaultRecovery)
+	r.CrashGrace = cmp.Or(r.CrashGrace, DefaultCrashGrace)
 	r.PlaceTTL = cmp.Or(r.PlaceTTL, DefaultPlaceTTL)
 	r.Wait = cmp.Or(r.Wait, DefaultWait)
 	r.Ahead = cmp.Or(r.Ahead, DefaultAhead-1+r.Permits)
@@ -169,7 +169,7 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 		name string
 		d    time.Duration
 	}{
-		{"TTL", r.TTL}, {"Longest", r.Longest}, {"Grace", r.Grace}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
+		{"TTL", r.TTL}, {"MaxLifetime", r.MaxLifetime}, {"Grace", r.Grace}, {"CrashGrace", r.CrashGrace}, {"PlaceTTL", r.PlaceTTL},
 		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Once", r.Once},
 	} {
 		if d.d < 0 {
@@ -193,8 +193,8 @@ func (o *Options) withDefaults(of dibs.Options) (Options, error) {
 		return r, errors.New("jobs: Options.Total does not work with the policy Skip")
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
-	case r.PlaceTTL < r.Grace || r.PlaceTTL < r.Recovery:
-		return r, fmt.Errorf("jobs: Options.PlaceTTL is %v; it must not be less than Grace, %v, and Recovery, %v", r.PlaceTTL, r.Grace, r.Recovery)
+	case r.PlaceTTL < r.Grace || r.PlaceTTL < r.CrashGrace:
+		return r, fmt.Errorf("jobs: Options.PlaceTTL is %v; it must not be less than Grace, %v, and CrashGrace, %v", r.PlaceTTL, r.Grace, r.CrashGrace)
 	case (r.Limit > 0) != (r.AfterLimit != 0) || r.AfterLimit > GiveUp:
 		return r, errors.New("jobs: Options.Limit needs AfterLimit, one of Fail, RunAnyway and GiveUp, and AfterLimit needs a Limit")
 	case (r.AfterLimit == GiveUp) != (r.GaveUp != nil):

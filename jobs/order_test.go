@@ -204,11 +204,11 @@ func TestPanicGivesTheKeyUp(t *testing.T) {
 	})
 }
 
-func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
+func TestCrashedWorkerKeepsThePlaceForCrashGrace(t *testing.T) {
 	for _, comesBack := range []bool{true, false} {
 		simulateAs(t, comesBack, func(t *testing.T, f *fixture) {
 			q, l := newQueue(), newRunLog(t)
-			m := f.mutex(&jobs.Options{Recovery: time.Minute})
+			m := f.mutex(&jobs.Options{CrashGrace: time.Minute})
 			ticket := f.ticket(m, "k")
 			// A worker that crashes: its lease is taken, and never renewed or settled.
 			o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: time.Second}, Grace: time.Minute}

@@ -98,8 +98,8 @@ func (f *fixture) othersWait(m *jobs.Mutex, j jobs.Job, again time.Duration) {
 // long after: the others of its key wait for that, as they do for every failed job.
 func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Limit: time.Second, AfterLimit: jobs.Fail, Recovery: time.Minute})
-		second := f.mutex(&jobs.Options{Recovery: time.Minute})
+		m := f.mutex(&jobs.Options{Limit: time.Second, AfterLimit: jobs.Fail, CrashGrace: time.Minute})
+		second := f.mutex(&jobs.Options{CrashGrace: time.Minute})
 		var tickets []string
 		for range 2 {
 			tickets = append(tickets, f.ticket(second, "k"))
@@ -150,8 +150,8 @@ func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 // wait until it is tried again.
 func TestLostKeyKeepsThePlace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		silent := f.mutexOf(&silentStore{f.store}, &jobs.Options{Recovery: time.Minute})
-		m := f.mutex(&jobs.Options{Recovery: time.Minute})
+		silent := f.mutexOf(&silentStore{f.store}, &jobs.Options{CrashGrace: time.Minute})
+		m := f.mutex(&jobs.Options{CrashGrace: time.Minute})
 		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), RetryIn: func(error) time.Duration { return 5 * time.Minute }}
 		err := silent.Run(t.Context(), j, func(ctx context.Context) error {
 			<-ctx.Done()
@@ -177,8 +177,8 @@ func TestLostKeyOfADoneJobFreesThePlace(t *testing.T) {
 	for name, last := range map[string]bool{"it succeeds": false, "its last attempt fails": true} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, f *fixture) {
-				loses := f.mutexOf(&unrenewedStore{f.store}, &jobs.Options{Recovery: time.Minute})
-				m := f.mutex(&jobs.Options{Recovery: time.Minute})
+				loses := f.mutexOf(&unrenewedStore{f.store}, &jobs.Options{CrashGrace: time.Minute})
+				m := f.mutex(&jobs.Options{CrashGrace: time.Minute})
 				j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), Final: func(error) bool { return last }}
 				next := jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: f.ticket(m, "k")}
 				err := loses.Run(t.Context(), j, func(ctx context.Context) error {

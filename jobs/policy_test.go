@@ -276,7 +276,7 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 func TestStepsAreTheJobsOwn(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		q := newQueue()
-		m := f.mutex(&jobs.Options{Recovery: time.Second})
+		m := f.mutex(&jobs.Options{CrashGrace: time.Second})
 		q.backlog(t, m, 2)
 		charged := map[string]int{}
 		crashed := false

@@ -102,7 +102,7 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 }
 
 // keep ends the lease and keeps the place, so that no job passes until this one is tried
-// again or Recovery is over.
+// again or CrashGrace is over.
 func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Duration) error {
 	err := a.end(ctx, lease.Abandon)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
@@ -129,8 +129,8 @@ func (a *attempt) graceFor(again time.Duration) time.Duration {
 	if a.mutex.options.Policy.Replaces() {
 		return store.MinDuration
 	}
-	recovery := a.mutex.options.Recovery
-	return recovery + min(again, math.MaxInt64-recovery)
+	crashGrace := a.mutex.options.CrashGrace
+	return crashGrace + min(again, math.MaxInt64-crashGrace)
 }
 
 // end ends a lease by the call. It goes on in the background while the store does not

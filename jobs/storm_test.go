@@ -125,7 +125,7 @@ func storm(t *testing.T, f *fixture, o jobs.Options) {
 	for key, ids := range want {
 		l.inOrder(key, ids...)
 	}
-	time.Sleep(jobs.DefaultRecovery + dibs.DefaultTTL) // what was cut off has run out
+	time.Sleep(jobs.DefaultCrashGrace + dibs.DefaultTTL) // what was cut off has run out
 	if _, err := f.store.Prune(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

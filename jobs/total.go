@@ -42,7 +42,7 @@ func (a *attempt) takeTotal(lease *dibs.Lease, cancel context.CancelCauseFunc) (
 func (a *attempt) totalOptions() *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
-		TTL: o.TTL, Longest: o.Longest, Permits: o.Total, Label: a.job.label(),
+		TTL: o.TTL, MaxLifetime: o.MaxLifetime, Permits: o.Total, Label: a.job.label(),
 		Detach: true, // it must last until the job's own lease has ended
 	}
 }

@@ -77,7 +77,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
 	o := &dibs.RedeemOptions{AcquireOptions: a.acquire()}
 	if m.options.Total == 0 {
-		o.Grace = m.options.Recovery // it runs at once
+		o.Grace = m.options.CrashGrace // it runs at once
 	}
 	lease, err := m.client.TryRedeem(ctx, a.place, o)
 	if err == nil {
@@ -102,7 +102,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		return nil, a.requeue(s.Ahead)
 	}
 	defer leave()
-	// If this worker dies in the wait, the other jobs of the key do not wait for Recovery,
+	// If this worker dies in the wait, the other jobs of the key do not wait for CrashGrace,
 	// because this job has done nothing.
 	s, err := a.prolong(ctx, m.options.Grace)
 	if err != nil {
@@ -230,7 +230,7 @@ func (a *attempt) within(back *RequeueError) *RequeueError {
 	return back
 }
 
-// graceRequeued is the Grace of a job that its worker gives back to its queue: Recovery, because
+// graceRequeued is the Grace of a job that its worker gives back to its queue: CrashGrace, because
 // the queue has the job, and may have no free worker for it when it is due. With Replace and
 // CancelRunning it is Options.Grace, because the job may be replaced.
 func (a *attempt) graceRequeued() time.Duration {
@@ -242,7 +242,7 @@ func (a *attempt) graceRequeued() time.Duration {
 	if a.job.Promoted {
 		longest = 2 * requeueParked
 	}
-	grace := max(o.Grace, o.Recovery)
+	grace := max(o.Grace, o.CrashGrace)
 	return grace + min(longest, o.PlaceTTL-grace)
 }
 
@@ -256,7 +256,7 @@ func (a *attempt) keepTurn(ctx context.Context, grace time.Duration) {
 }
 
 // graceForRun sets the Grace of a job that begins now: from now on, other jobs of its key wait
-// for Recovery if its worker dies. After an error they do not.
+// for CrashGrace if its worker dies. After an error they do not.
 func (a *attempt) graceForRun(ctx context.Context) {
 	if a.recovers || !a.placed {
 		return
@@ -265,7 +265,7 @@ func (a *attempt) graceForRun(ctx context.Context) {
 	defer cancel()
 	// A place that has ended must not be made again.
 	if a.stands(ctx) {
-		_, _ = a.prolong(ctx, a.mutex.options.Recovery)
+		_, _ = a.prolong(ctx, a.mutex.options.CrashGrace)
 	}
 }
 

@@ -39,9 +39,9 @@ export interface LockOptions {
   /** Refuses to run again after a holder that ended without an outcome. */
   atMostOnce?: boolean;
   /** How long the lease ends before another caller can get the key. */
-  margin?: Duration;
+  stopTimeout?: Duration;
   /** How long the lease may last in all. */
-  longest?: Duration;
+  maxLifetime?: Duration;
   /** What operators see. */
   label?: string;
 }

@@ -199,8 +199,8 @@ export class Client {
   // permits, weight: how many permits the key has, and how many the lease takes. Default: 1.
   // fingerprint: the SHA-256, in 64 hexadecimal digits, of what is asked under the key.
   // atMostOnce: refuses to run again after a holder that ended without an outcome.
-  // margin: how long the lease ends before another caller can get the key.
-  // longest: how long the lease may last in all.
+  // stopTimeout: how long the lease ends before another caller can get the key.
+  // maxLifetime: how long the lease may last in all.
   // label: what operators see.
   //
   // However the function ends, the key is released. If the lease was lost, lock then rejects with
@@ -351,8 +351,8 @@ export class Client {
     const ttl = o.ttl === undefined ? this.#ttl : leaseTTL(o.ttl);
     const optional = (name) => (o[name] === undefined ? undefined : millis(o[name], name));
     const { permits = 1, weight = 1, fingerprint, atMostOnce = false, signal } = o;
-    const [wait, margin, longest, grace] = ["wait", "margin", "longest", "grace"].map(optional);
-    if (margin > ttl / 2) bad(`margin is ${margin} ms; it must be at most half of the ttl of ${ttl} ms`);
+    const [wait, stopTimeout, maxLifetime, grace] = ["wait", "stopTimeout", "maxLifetime", "grace"].map(optional);
+    if (stopTimeout > ttl / 2) bad(`stopTimeout is ${stopTimeout} ms; it must be at most half of the ttl of ${ttl} ms`);
     if (!Number.isInteger(permits) || permits < 1 || permits > 65_536) bad(`permits is ${show(permits)}; it must be 1 to 65536`);
     if (!Number.isInteger(weight) || weight < 1 || weight > permits) bad(`weight is ${show(weight)}; it must be 1 to permits`);
     if (permits > 1 && (atMostOnce || more.maxAge !== undefined)) bad("permits cannot be more than 1 together with atMostOnce or maxAge");
@@ -360,7 +360,7 @@ export class Client {
     if (signal !== undefined && typeof signal?.addEventListener !== "function") bad("signal is no AbortSignal");
     const label = String(o.label ?? this.#label).slice(0, 100);
     return new Claim(readKey(key), {
-      ttl, wait, margin, longest, grace, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace,
+      ttl, wait, stopTimeout, maxLifetime, grace, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace,
       owner: { host: HOST, pid: process.pid, label }, ...more,
     });
   }
@@ -513,7 +513,7 @@ export class Lease {
 }
 
 // LOCK are the options of lock.
-const LOCK = ["wait", "signal", "ttl", "permits", "weight", "fingerprint", "atMostOnce", "margin", "longest", "label"];
+const LOCK = ["wait", "signal", "ttl", "permits", "weight", "fingerprint", "atMostOnce", "stopTimeout", "maxLifetime", "label"];
 
 // under has the leases under which the code runs that asks.
 const under = new AsyncLocalStorage();
@@ -1165,7 +1165,7 @@ class Claim {
     this.key = key;
     this.bytes = bytes;
     this.token ??= randomBytes(16).toString("hex");
-    this.margin = Math.max(this.margin ?? 0, this.ttl / 50 + 1);
+    this.margin = Math.max(this.stopTimeout ?? 0, this.ttl / 50 + 1);
     // named names the key and the token, as each element of a call does.
     this.named = isUtf8(bytes) ? { key: bytes.toString() } : { key_b64: bytes.toString("base64") };
     if (this.namespace) this.named.namespace = this.namespace;
@@ -1221,7 +1221,7 @@ class Hold {
     this.attempt = answer.attempt ?? 1;
     this.namespace = answer.namespace ?? ""; // as the server says
     this.progress = answer.progress === undefined ? null : Buffer.from(answer.progress, "base64");
-    this.limit = claim.longest === undefined ? Infinity : sent + claim.longest;
+    this.limit = claim.maxLifetime === undefined ? Infinity : sent + claim.maxLifetime;
     this.renews = renews;
     this.trust(sent);
     core.holds.add(this);

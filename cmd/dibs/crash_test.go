@@ -110,11 +110,11 @@ func problemOf(t *testing.T, r reply) problem {
 // unknown, longer than any retention, until an operator resolves it.
 func TestKillAtMostOnce(t *testing.T) {
 	tests := []struct {
-		name   string
+		name    string
 		resolve func(instance string) []string
-		want   string
-		replay bool
-		runs   int
+		want    string
+		replay  bool
+		runs    int
 	}{
 		{
 			name: "with an answer",

@@ -31,7 +31,7 @@ func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 	return jobs.New(client, &jobs.Options{
 		Once:       time.Hour,     // a second delivery comes sooner
 		Transactor: db.Transactor, // the effect of a message and the note that it is done are committed together
-		Recovery:   time.Minute,   // many times AckWait
+		CrashGrace: time.Minute,   // many times AckWait
 	})
 }
 

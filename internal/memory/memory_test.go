@@ -179,19 +179,19 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestLongest: a record is expected to be as long as the longest one lately.
-func TestLongest(t *testing.T) {
+// TestExpected: a record is expected to be as long as the longest one lately.
+func TestExpected(t *testing.T) {
 	s := memory.NewShares(1 << 20)
 	s.Read(1000)
 	s.Read(1 << 20)
 	s.Read(10)
-	if n := s.Longest(); n < 1<<19 || n > 1<<20 {
+	if n := s.Expected(); n < 1<<19 || n > 1<<20 {
 		t.Errorf("after one short record it is %d", n)
 	}
 	for range 10_000 {
 		s.Read(10)
 	}
-	if n := s.Longest(); n != 10 {
+	if n := s.Expected(); n != 10 {
 		t.Errorf("after many short records it is %d", n)
 	}
 }

@@ -7,10 +7,10 @@ import (
 
 // Shares are the budgets for guarded requests.
 type Shares struct {
-	Memory  *Budget // of bodies and answers
-	Records *Budget // of records that the store is asked for: a quarter more
-	Files   *Budget // of bodies in temporary files: four times as many bytes
-	longest atomic.Int64
+	Memory   *Budget // of bodies and answers
+	Records  *Budget // of records that the store is asked for: a quarter more
+	Files    *Budget // of bodies in temporary files: four times as many bytes
+	expected atomic.Int64
 }
 
 // NewShares returns budgets of most bytes.
@@ -34,15 +34,15 @@ const forget = 256
 // Read notes how long a record was that the store was asked for, or that it got; 0 for none.
 func (s *Shares) Read(bytes int) {
 	for {
-		before, now := s.longest.Load(), int64(bytes)
+		before, now := s.expected.Load(), int64(bytes)
 		if now < before {
 			now = before - (before-now+forget-1)/forget
 		}
-		if s.longest.CompareAndSwap(before, now) {
+		if s.expected.CompareAndSwap(before, now) {
 			return
 		}
 	}
 }
 
-// Longest returns how long the next record may be: as long as the longest one lately.
-func (s *Shares) Longest() int64 { return s.longest.Load() }
+// Expected returns how long the next record may be: as long as the longest one lately.
+func (s *Shares) Expected() int64 { return s.expected.Load() }

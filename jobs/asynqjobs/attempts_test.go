@@ -81,7 +81,7 @@ func TestLastAttempt(t *testing.T) {
 		{name: "cancelled", run: waits, cancel: true, wantErr: refusal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := parallel(t, &jobs.Options{Ahead: 1, Grace: time.Hour, Recovery: time.Hour})
+			f := parallel(t, &jobs.Options{Ahead: 1, Grace: time.Hour, CrashGrace: time.Hour})
 			var handled atomic.Int64
 			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, _ error) {
 				retried, _ := asynq.GetRetryCount(ctx)

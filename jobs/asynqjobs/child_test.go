@@ -30,7 +30,7 @@ type plan struct {
 	TTL   time.Duration
 	Ahead int
 	Grace time.Duration // default: Back
-	Back  time.Duration // Recovery
+	Back  time.Duration // CrashGrace
 	Fails int           // one task of this many fails on its first attempt
 }
 
@@ -38,7 +38,7 @@ type plan struct {
 const workers = 10
 
 func (p *plan) options() *jobs.Options {
-	return &jobs.Options{Ahead: p.Ahead, Grace: cmp.Or(p.Grace, p.Back), Recovery: p.Back, Once: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+	return &jobs.Options{Ahead: p.Ahead, Grace: cmp.Or(p.Grace, p.Back), CrashGrace: p.Back, Once: time.Hour, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // reaching is a store that has points to be killed at.

@@ -68,7 +68,7 @@ func TestKilled(t *testing.T) {
 }
 
 // TestKilledWhileItWaits: a worker that is killed while its task waits for its turn blocks the key
-// for Grace, and not for Recovery. The task comes again when Asynq has noticed.
+// for Grace, and not for CrashGrace. The task comes again when Asynq has noticed.
 func TestKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
 	r := ownRedis(t)

@@ -168,7 +168,7 @@ func TestPromote(t *testing.T) {
 // not be that of their places. The task with the first place is made runnable all the same.
 func TestOverlap(t *testing.T) {
 	const others = 12
-	f := parallel(t, &jobs.Options{Ahead: 2, Grace: time.Hour, Recovery: time.Hour})
+	f := parallel(t, &jobs.Options{Ahead: 2, Grace: time.Hour, CrashGrace: time.Hour})
 	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "runs"))
 	f.did.has(t, "runs")

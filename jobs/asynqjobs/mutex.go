@@ -64,8 +64,8 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 		return nil, err
 	}
 	m.options.Jobs = m.jobs.Options()
-	if o := &m.options.Jobs; m.lines() && o.Recovery < recovered {
-		o.Logger.Warn(fmt.Sprintf("asynqjobs: later tasks pass a task whose worker died: Asynq gives it to another worker after up to %v, but Jobs.Recovery is %v; set it to that at least", recovered, o.Recovery))
+	if o := &m.options.Jobs; m.lines() && o.CrashGrace < recovered {
+		o.Logger.Warn(fmt.Sprintf("asynqjobs: later tasks pass a task whose worker died: Asynq gives it to another worker after up to %v, but Jobs.CrashGrace is %v; set it to that at least", recovered, o.CrashGrace))
 	}
 	var ok bool
 	if r != nil {

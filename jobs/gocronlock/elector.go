@@ -82,7 +82,7 @@ func (e *Elector) Close() {
 // acquire returns the options of the elector's claims.
 func (e *Elector) acquire() *dibs.AcquireOptions {
 	// With the margin, a leader that has lost its lease stops before the next one begins.
-	return &dibs.AcquireOptions{Margin: e.skew, Label: "gocron", Detach: true}
+	return &dibs.AcquireOptions{StopTimeout: e.skew, Label: "gocron", Detach: true}
 }
 
 // become notes the lease, or why there is none, and returns when IsLeader last returned

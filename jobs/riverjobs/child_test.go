@@ -20,18 +20,18 @@ import (
 
 // childConfig says what a child is to do.
 type childConfig struct {
-	ID, URL, Redis string // Redis has the keys
-	Insert         string // how it inserts a job, see inserts; "": it works jobs
-	Work           string // which works, if it works jobs
-	Outside        bool   // Commit does not end the key
-	Unswept        bool   // its mutex does nothing in the background
-	Workers, Ahead int
-	TTL, Recovery  time.Duration
-	Grace          time.Duration // default: Recovery
-	Patience       time.Duration
-	Timeout        time.Duration // of a job
-	SoftStop       time.Duration // after which a stop ends the jobs' contexts
-	Seed           uint64
+	ID, URL, Redis  string // Redis has the keys
+	Insert          string // how it inserts a job, see inserts; "": it works jobs
+	Work            string // which works, if it works jobs
+	Outside         bool   // Commit does not end the key
+	Unswept         bool   // its mutex does nothing in the background
+	Workers, Ahead  int
+	TTL, CrashGrace time.Duration
+	Grace           time.Duration // default: CrashGrace
+	Patience        time.Duration
+	Timeout         time.Duration // of a job
+	SoftStop        time.Duration // after which a stop ends the jobs' contexts
+	Seed            uint64
 }
 
 // works is what children do with a job.
@@ -57,7 +57,7 @@ func beChild(args []string) error {
 	h, err := openHost(ctx, nil, hostOptions{
 		url: c.URL + "&application_name=" + url.QueryEscape(c.ID), redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: !c.Outside, unswept: c.Unswept, seed: c.Seed,
 		idle: c.Insert != "", outer: &outerPoints{}, inner: &innerPoints{}, work: works[c.Work],
-		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Ahead: c.Ahead, Recovery: c.Recovery, Grace: cmp.Or(c.Grace, c.Recovery)}},
+		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Ahead: c.Ahead, CrashGrace: c.CrashGrace, Grace: cmp.Or(c.Grace, c.CrashGrace)}},
 		river: river.Config{ID: c.ID, LeaderElectionDisabled: true, JobTimeout: c.Timeout, MaxAttempts: 100, SoftStopTimeout: c.SoftStop},
 	})
 	if err != nil {

@@ -29,10 +29,10 @@ func TestConfigureWarns(t *testing.T) {
 		want    []string
 	}{
 		{"defaults", river.Config{Queues: queues}, Options{}, []string{order}},
-		{"the README's", river.Config{Queues: queues, RescueStuckJobsAfter: 5 * time.Minute}, Options{Jobs: jobs.Options{Recovery: 6 * time.Minute}}, nil},
-		{"too little for the rescuer's rounds", river.Config{Queues: queues, RescueStuckJobsAfter: 5 * time.Minute}, Options{Jobs: jobs.Options{Recovery: 5*time.Minute + 30*time.Second}}, []string{order}},
-		{"a long timeout", river.Config{Queues: queues, JobTimeout: 4 * time.Minute, RescueStuckJobsAfter: 5 * time.Minute}, Options{Jobs: jobs.Options{Recovery: 6 * time.Minute}}, []string{twice}},
-		{"a long timeout, and River's default", river.Config{Queues: queues, JobTimeout: 2 * time.Hour}, Options{Jobs: jobs.Options{Recovery: 2 * time.Hour}}, []string{order}},
+		{"the README's", river.Config{Queues: queues, RescueStuckJobsAfter: 5 * time.Minute}, Options{Jobs: jobs.Options{CrashGrace: 6 * time.Minute}}, nil},
+		{"too little for the rescuer's rounds", river.Config{Queues: queues, RescueStuckJobsAfter: 5 * time.Minute}, Options{Jobs: jobs.Options{CrashGrace: 5*time.Minute + 30*time.Second}}, []string{order}},
+		{"a long timeout", river.Config{Queues: queues, JobTimeout: 4 * time.Minute, RescueStuckJobsAfter: 5 * time.Minute}, Options{Jobs: jobs.Options{CrashGrace: 6 * time.Minute}}, []string{twice}},
+		{"a long timeout, and River's default", river.Config{Queues: queues, JobTimeout: 2 * time.Hour}, Options{Jobs: jobs.Options{CrashGrace: 2 * time.Hour}}, []string{order}},
 		{"long patience", river.Config{Queues: queues, RescueStuckJobsAfter: 5 * time.Minute}, Options{Patience: 5 * time.Minute}, []string{order, twice}},
 		{"no order", river.Config{Queues: queues}, Options{Jobs: jobs.Options{Policy: jobs.Skip}}, nil},
 		{"it works no jobs", river.Config{}, Options{}, nil},

@@ -161,7 +161,7 @@ func TestKilledWorker(t *testing.T) {
 	for _, c := range []struct {
 		work, point string
 		outside     bool          // the key is not in the transaction
-		recovery    time.Duration // how long the others wait for a job whose worker died
+		crashGrace  time.Duration // how long the others wait for a job whose worker died
 		behind      bool          // job 1 comes again after others
 	}{
 		{"commit", fetched, false, time.Hour, false},
@@ -177,12 +177,12 @@ func TestKilledWorker(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.work, " ", c.point, " ", c.outside), func(t *testing.T) {
 			t.Parallel()
-			options := Options{Jobs: jobs.Options{Ahead: 4, Recovery: c.recovery, Grace: c.recovery}}
+			options := Options{Jobs: jobs.Options{Ahead: 4, CrashGrace: c.crashGrace, Grace: c.crashGrace}}
 			h := newHost(t, hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: options})
 			rows := h.inserts("it", 1, 6)
 			child := startChild(t, c.point, childConfig{
 				ID: "child", URL: h.url, Work: c.work, Outside: c.outside, Workers: 3, Unswept: true, Ahead: 4, TTL: time.Hour,
-				Recovery: c.recovery, Patience: DefaultPatience, Timeout: time.Hour,
+				CrashGrace: c.crashGrace, Patience: DefaultPatience, Timeout: time.Hour,
 			})
 			child.Await()
 			if c.point == parked { // perhaps before the first began
@@ -208,7 +208,7 @@ func TestKilledWorker(t *testing.T) {
 					got = slices.Delete(got, at, at+1)
 				}
 			}
-			if c.recovery < time.Hour { // a slow machine may take longer than Grace, after which others may pass
+			if c.crashGrace < time.Hour { // a slow machine may take longer than Grace, after which others may pass
 				slices.Sort(got)
 			}
 			if want := []int{1, 2, 3, 4, 5, 6}; !slices.Equal(got, want) {
@@ -222,18 +222,18 @@ func TestKilledWorker(t *testing.T) {
 }
 
 // TestKilledWhileItWaits: a worker that is killed while its job waits for its turn blocks the key
-// for Grace, and not for Recovery. That is so even if the grant was sent to it after its death.
+// for Grace, and not for CrashGrace. That is so even if the grant was sent to it after its death.
 // The job comes again when River has rescued it.
 func TestKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
-	options := Options{Jobs: jobs.Options{Grace: 300 * time.Millisecond, Recovery: time.Hour}}
+	options := Options{Jobs: jobs.Options{Grace: 300 * time.Millisecond, CrashGrace: time.Hour}}
 	h := newHost(t, hostOptions{idle: true, mutex: options})
 	lease, err := h.dibs.Acquire(t.Context(), keyOf("it"), nil)
 	h.must(nil, err)
 	first := h.insert("it", 1, nil)
 	child := startChild(t, waiting, childConfig{
 		ID: "child", URL: h.url, Work: "plain", Workers: 3, TTL: time.Hour,
-		Grace: options.Jobs.Grace, Recovery: options.Jobs.Recovery, Patience: DefaultPatience, Timeout: time.Hour,
+		Grace: options.Jobs.Grace, CrashGrace: options.Jobs.CrashGrace, Patience: DefaultPatience, Timeout: time.Hour,
 	})
 	child.Await()
 	child.Kill()
@@ -298,7 +298,7 @@ func TestKilledInserter(t *testing.T) {
 				mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: c.grace}}, outside: true, work: l.noted(),
 			})
 			child := startChild(t, c.point, childConfig{
-				ID: "child", URL: h.url, Insert: c.insert, TTL: time.Hour, Recovery: c.grace, Patience: DefaultPatience,
+				ID: "child", URL: h.url, Insert: c.insert, TTL: time.Hour, CrashGrace: c.grace, Patience: DefaultPatience,
 			})
 			child.Await()
 			child.Kill()

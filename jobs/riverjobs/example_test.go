@@ -62,9 +62,9 @@ func Example() {
 		RescueStuckJobsAfter: 5 * time.Minute,       // when River gives the job of a dead worker to another
 	}
 	turns, err := riverjobs.Configure(config, keys, pool, &riverjobs.Options{
-		Jobs:       jobs.Options{Recovery: 6 * time.Minute}, // other jobs of the key wait for that job as long
-		Reserver:   store.Reserver,                          // places are taken in the transaction that inserts the job
-		Transactor: store.Transactions(pool, nil),           // and end in the one that completes it
+		Jobs:       jobs.Options{CrashGrace: 6 * time.Minute}, // other jobs of the key wait for that job as long
+		Reserver:   store.Reserver,                            // places are taken in the transaction that inserts the job
+		Transactor: store.Transactions(pool, nil),             // and end in the one that completes it
 		Tx:         pgstore.Tx,
 	})
 	check(err)

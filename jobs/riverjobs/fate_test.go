@@ -75,7 +75,7 @@ func TestFates(t *testing.T) {
 			ran := make(chan struct{})
 			o := hostOptions{
 				url: NewDatabase(), idle: true, unswept: true, outside: true,
-				mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, Recovery: time.Hour}},
+				mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, CrashGrace: time.Hour}},
 			}
 			if c.ends == 2 { // its place is left, and there are no two behind it that could change places
 				o.mutex.Jobs.Grace = 500 * time.Millisecond
@@ -137,7 +137,7 @@ func (f *fates) insert(numbers ...int) {
 func TestRetriedByHand(t *testing.T) {
 	t.Parallel()
 	var l journal
-	o := hostOptions{url: NewDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, Recovery: time.Hour}}}
+	o := hostOptions{url: NewDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, CrashGrace: time.Hour}}}
 	h := newHost(t, o)
 	first := h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
 	last := h.inserts("it", 2, 3)[1]
@@ -160,7 +160,7 @@ func TestCancelled(t *testing.T) {
 	for number, name := range map[int]string{1: "while it runs", 2: "while it waits"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, l, gate, first := gatedHost(t, hostOptions{mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}})
+			h, l, gate, first := gatedHost(t, hostOptions{mutex: Options{Jobs: jobs.Options{CrashGrace: time.Hour}}})
 			rows := append([]*rivertype.JobRow{first}, h.inserts("it", 2, 3)...)
 			testkit.Eventually(t, "one runs, and two wait", func() bool { s := h.mutex.Stats(); return s.Running == 1 && s.Waiting == 2 })
 			h.must(h.river.JobCancel(t.Context(), rows[number-1].ID))
@@ -182,7 +182,7 @@ func TestStoppedOnItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	var l journal
 	running := make(chan struct{})
-	o := hostOptions{url: NewDatabase(), idle: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, Recovery: time.Hour}}}
+	o := hostOptions{url: NewDatabase(), idle: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Grace: time.Hour, CrashGrace: time.Hour}}}
 	h := newHost(t, o)
 	h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
 	last := h.inserts("it", 2, 3)[1]

@@ -62,7 +62,7 @@ func TestHotKey(t *testing.T) {
 			var l journal
 			var p presence
 			gate := make(chan struct{})
-			o := hostOptions{url: NewDatabase(), outer: &p, promotes: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
+			o := hostOptions{url: NewDatabase(), outer: &p, promotes: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, CrashGrace: time.Hour}}}
 			o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
 				if j.Args.Of == "hot" {
 					return l.gated(gate)(ctx, h, j)
@@ -108,7 +108,7 @@ func TestHotKeys(t *testing.T) {
 	t.Parallel()
 	const keys, each = 12, 10
 	var ls [keys]journal
-	h := newHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}, work: func(ctx context.Context, h *host, j *river.Job[job]) error {
+	h := newHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{CrashGrace: time.Hour}}, work: func(ctx context.Context, h *host, j *river.Job[job]) error {
 		key, _ := strconv.Atoi(j.Args.Of)
 		return ls[key].noted()(ctx, h, j)
 	}})

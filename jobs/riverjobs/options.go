@@ -20,7 +20,7 @@ const DefaultPatience = 2 * time.Minute
 // Options configures a Mutex. nil and the zero value mean the defaults. All clients of a
 // River database must use the same options for keys and places.
 type Options struct {
-	// Jobs are the options that do not depend on the queue. Set Recovery above the time
+	// Jobs are the options that do not depend on the queue. Set CrashGrace above the time
 	// in which River rescues jobs of a dead worker; see the README. Default of Logger: that
 	// of River's Config, or slog.Default.
 	Jobs jobs.Options
@@ -55,9 +55,9 @@ func (o *Options) warnings(config *river.Config) (all []string) {
 	if rescue == 0 {
 		rescue = time.Hour + max(config.JobTimeout, 0) // River's default
 	}
-	if ordered := (o.Jobs.Policy == jobs.Requeue || o.Jobs.Policy == jobs.Wait) && !o.Jobs.Unordered; ordered && o.Jobs.Recovery < rescue+rescueRounds {
-		all = append(all, fmt.Sprintf("riverjobs: later jobs pass a job whose worker died: River gives it to another worker after RescueStuckJobsAfter, %v, and up to %v, but Jobs.Recovery is %v; "+
-			"set RescueStuckJobsAfter to minutes, and Jobs.Recovery above it", rescue, rescueRounds, o.Jobs.Recovery))
+	if ordered := (o.Jobs.Policy == jobs.Requeue || o.Jobs.Policy == jobs.Wait) && !o.Jobs.Unordered; ordered && o.Jobs.CrashGrace < rescue+rescueRounds {
+		all = append(all, fmt.Sprintf("riverjobs: later jobs pass a job whose worker died: River gives it to another worker after RescueStuckJobsAfter, %v, and up to %v, but Jobs.CrashGrace is %v; "+
+			"set RescueStuckJobsAfter to minutes, and Jobs.CrashGrace above it", rescue, rescueRounds, o.Jobs.CrashGrace))
 	}
 	if o.Patience+max(timeout, 0) > rescue {
 		all = append(all, fmt.Sprintf("riverjobs: River may give a job that waits or runs to a second worker: Patience, %v, and JobTimeout, %v, are together longer than RescueStuckJobsAfter, %v; "+

@@ -149,11 +149,11 @@ func TestDeployment(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	url := NewDatabase()
-	o := Options{Jobs: jobs.Options{Ahead: 4, Recovery: time.Hour}}
+	o := Options{Jobs: jobs.Options{Ahead: 4, CrashGrace: time.Hour}}
 	h := newHost(t, hostOptions{url: url, idle: true, mutex: o})
-	// Nothing here waits for the end of the lease, or for Recovery.
+	// Nothing here waits for the end of the lease, or for CrashGrace.
 	old := startChild(t, "", childConfig{
-		URL: url, Work: "stuck", Workers: 3, Ahead: 4, TTL: time.Hour, Recovery: time.Hour,
+		URL: url, Work: "stuck", Workers: 3, Ahead: 4, TTL: time.Hour, CrashGrace: time.Hour,
 		Patience: DefaultPatience, Timeout: 10 * time.Minute, SoftStop: 100 * time.Millisecond,
 	})
 	rows := h.inserts("it", 0, 5)
@@ -213,7 +213,7 @@ func TestOperatorsSeeJobs(t *testing.T) {
 		if p.Reserved {
 			uses[p.Use]++
 		}
-		if p.Use == store.Unused && p.Blocks > jobs.DefaultRecovery+10*time.Second { // which a requeued job has
+		if p.Use == store.Unused && p.Blocks > jobs.DefaultCrashGrace+10*time.Second { // which a requeued job has
 			t.Errorf("a job that did not begin can block for %v", p.Blocks)
 		}
 	}

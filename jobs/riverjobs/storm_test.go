@@ -43,11 +43,11 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	t.Parallel()
 	seed := cmp.Or(*stormSeed, rand.Uint64())
 	r := rand.New(rand.NewPCG(seed, 0))
-	const recovery = 40 * time.Second
+	const crashGrace = 40 * time.Second
 	url := NewDatabase()
 	config := childConfig{
 		URL: url, Redis: redis, Work: "storm", Workers: 12, Ahead: 3, TTL: 2 * time.Second,
-		Recovery: recovery, Patience: time.Second, Timeout: 3 * time.Second, Seed: seed, Outside: redis != "",
+		CrashGrace: crashGrace, Patience: time.Second, Timeout: 3 * time.Second, Seed: seed, Outside: redis != "",
 	}
 	type worker struct {
 		*failpoint.Child
@@ -59,7 +59,7 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	}
 	workers := []worker{start(), start(), start(), start()}
 	o := hostOptions{
-		url: url, redis: redis, commits: redis == "", mutex: Options{Jobs: jobs.Options{Ahead: 3, Grace: recovery, Recovery: recovery}},
+		url: url, redis: redis, commits: redis == "", mutex: Options{Jobs: jobs.Options{Ahead: 3, Grace: crashGrace, CrashGrace: crashGrace}},
 		work: workStorm, river: river.Config{MaxAttempts: 100}, // it schedules what is tried again
 	}
 	h := newHost(t, o)

@@ -206,7 +206,7 @@ func (p *host) work(r *rand.Rand, keys int, dies time.Duration) {
 // use acquires a key and holds it for a while.
 func (p *host) use(ctx context.Context, r *rand.Rand, key string, impatient bool, dies time.Duration) {
 	w := p.world
-	o := &dibs.AcquireOptions{Margin: w.ttl / 10}
+	o := &dibs.AcquireOptions{StopTimeout: w.ttl / 10}
 	if !impatient && r.IntN(8) > 0 {
 		o.Wait = rand64(r, 5*w.ttl)
 	}
@@ -247,13 +247,13 @@ func (w *clockless) deadHolder(r *rand.Rand) float64 {
 	}
 	defer waiter.stop(false)
 	ctx := context.Background()
-	if _, err := holder.client.TryAcquire(ctx, "dead", &dibs.AcquireOptions{Margin: w.ttl / 10}); err != nil {
+	if _, err := holder.client.TryAcquire(ctx, "dead", &dibs.AcquireOptions{StopTimeout: w.ttl / 10}); err != nil {
 		return -1
 	}
 	held := w.now()
 	granted := make(chan time.Duration, 1)
 	w.flights.Go(func() {
-		lease, err := waiter.client.Acquire(ctx, "dead", &dibs.AcquireOptions{Wait: 100 * w.ttl, Margin: w.ttl / 10})
+		lease, err := waiter.client.Acquire(ctx, "dead", &dibs.AcquireOptions{Wait: 100 * w.ttl, StopTimeout: w.ttl / 10})
 		granted <- w.now()
 		if err == nil {
 			_ = lease.Release()

@@ -21,7 +21,7 @@ type queued struct {
 func newMutex(l *session) *jobs.Mutex {
 	ttl := l.process.world.plan.ttl
 	m, err := jobs.New(l.client, &jobs.Options{
-		Grace: min(ttl/2, placeStands), Recovery: min(2*ttl, placeStands), PlaceTTL: placeStands,
+		Grace: min(ttl/2, placeStands), CrashGrace: min(2*ttl, placeStands), PlaceTTL: placeStands,
 		Wait: ttl, Ahead: 1, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -90,7 +90,7 @@ func (w *worker) options(k key) (o *dibs.AcquireOptions, try bool) {
 		o.TTL = w.world.plan.ttl / 2
 	}
 	if w.chance(10) {
-		o.Margin = w.world.plan.ttl / 8
+		o.StopTimeout = w.world.plan.ttl / 8
 	}
 	o.Detach = w.chance(10)
 	if k.kind == Pool {

@@ -197,8 +197,8 @@ test("a lease that is not renewed ends by itself", async () => {
   assert.equal(await keys.lock(key, (l) => l.attempt), 2);
 });
 
-test("a lease lasts no longer than longest", async () => {
-  const lease = await keys.acquire(unique(), { longest: "5m" });
+test("a lease lasts no longer than maxLifetime", async () => {
+  const lease = await keys.acquire(unique(), { maxLifetime: "5m" });
   assert.ok(lease.left <= 300_000);
   clock.forward(300_000);
   assert.equal(lease.held, false);
@@ -330,7 +330,7 @@ test("arguments are refused by name", async () => {
   for (const [options, text] of [
     [{ ttl: 9 }, /ttl/], [{ ttl: "1 hour" }, /ttl/], [{ wait: -1 }, /wait/], [{ wait: NaN }, /wait/], [{ wait: Infinity }, /wait/], [{ wait: "" }, /wait/],
     [{ wait: null }, /wait/], [{ permits: 0 }, /permits/], [{ permits: 1.5 }, /permits/], [{ weight: 2 }, /weight/], [{ fingerprint: "x" }, /fingerprint/],
-    [{ margin: "20s" }, /margin/], [{ wiat: 1 }, /wiat/], [{ token: "0".repeat(32) }, /token/], [{ maxAge: 1 }, /maxAge/], [{ signal: {} }, /signal/],
+    [{ stopTimeout: "20s" }, /stopTimeout/], [{ wiat: 1 }, /wiat/], [{ token: "0".repeat(32) }, /token/], [{ maxAge: 1 }, /maxAge/], [{ signal: {} }, /signal/],
     ["30s", /options/],
   ]) {
     await assert.rejects(keys.lock("k", options, fail), (e) => e instanceof TypeError && text.test(e.message), inspect(options));

@@ -26,12 +26,12 @@ func since(run runrecord.Run, record dibs.Record, from string) time.Duration {
 // acquire acquires the key.
 func (h *held) acquire(ctx context.Context, client *dibs.Client) (*dibs.Lease, error) {
 	o := dibs.AcquireOptions{
-		Wait:    h.wait,
-		Permits: h.permits,
-		MaxAge:  h.oncePer,
-		Margin:  h.grace() + h.lease/50,
-		Label:   filepath.Base(h.command[0]),
-		Detach:  true, // because a signal ends the command, and the lease lasts until the command has ended
+		Wait:        h.wait,
+		Permits:     h.permits,
+		MaxAge:      h.oncePer,
+		StopTimeout: h.grace() + h.lease/50,
+		Label:       filepath.Base(h.command[0]),
+		Detach:      true, // because a signal ends the command, and the lease lasts until the command has ended
 	}
 	acquire := client.Acquire
 	if h.skip {

@@ -154,7 +154,7 @@ const heapFloor = 64 << 20
 // build returns a proxy over a store. The page for operators shows the store's name.
 func build(c *proxy.Config, under dibs.Store, name string, log *slog.Logger) (*dibs.Client, *proxy.Server, error) {
 	// The proxy itself logs that requests find no store.
-	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: c.LongestStoreTimeout(), Logger: slog.New(slog.DiscardHandler)}
+	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: c.MaxStoreTimeout(), Logger: slog.New(slog.DiscardHandler)}
 	var admin *proxy.Admin
 	if c.Admin != "" {
 		m, err := metrics.New()

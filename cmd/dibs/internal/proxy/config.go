@@ -140,9 +140,9 @@ func defaults() Config {
 	}}
 }
 
-// LongestStoreTimeout returns the longest time that a guarded request may wait for the store, at least
+// MaxStoreTimeout returns the longest time that a guarded request may wait for the store, at least
 // the default of store-timeout. A client whose calls end earlier is not for this proxy.
-func (c *Config) LongestStoreTimeout() time.Duration {
+func (c *Config) MaxStoreTimeout() time.Duration {
 	longest := idempotency.DefaultStoreTimeout
 	for _, r := range c.guarded() {
 		longest = max(longest, r.StoreTimeout)

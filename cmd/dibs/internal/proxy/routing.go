@@ -101,7 +101,7 @@ func (s *Server) reload() error {
 	if err == nil {
 		err = now.checkFixed(next)
 	}
-	if err == nil && next.LongestStoreTimeout() > s.storeTimeout {
+	if err == nil && next.MaxStoreTimeout() > s.storeTimeout {
 		err = fmt.Errorf("store-timeout: a running proxy cannot wait longer than %s: restart the proxy", quantity.DurationText(s.storeTimeout))
 	}
 	var r *routing

@@ -43,7 +43,7 @@ type Server struct {
 // New returns a proxy that keeps its keys with the client. admin is nil without an admin
 // listener. The error names the setting that is wrong.
 func New(c *Config, client *dibs.Client, admin *Admin, log *slog.Logger) (*Server, error) {
-	s := &Server{client: client, admin: admin, log: log, store: outage.New(log, "requests"), storeTimeout: c.LongestStoreTimeout()}
+	s := &Server{client: client, admin: admin, log: log, store: outage.New(log, "requests"), storeTimeout: c.MaxStoreTimeout()}
 	var err error
 	if s.shell, err = server.New(s.shellOptions(c)); err != nil {
 		return nil, err
