@@ -3,7 +3,7 @@
 module Dibs
   # Claim is what a caller asks for, and what its token may have at the store.
   class Claim # :nodoc:
-    attr_reader :key, :namespace, :token, :ttl, :place_ttl, :margin, :max_lifetime, :permits, :weight, :wait, :from
+    attr_reader :key, :namespace, :token, :ttl, :place_ttl, :stop_timeout, :max_lifetime, :permits, :weight, :wait, :from
     attr_accessor :open # the token may have a lease or a place
 
     def initialize(key, options)
