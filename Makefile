@@ -69,9 +69,9 @@ trial: need
 bench: build
 	cd proof/bench && go run . -page ../../docs/reference/benchmarks.md
 
-# Draws the pictures of the pages again, from the pages' tables.
+# Draws the charts of the benchmarks again, from the page's tables.
 pictures:
-	go run ./internal/prove/draw/pictures
+	go test -count=1 ./internal/prove/draw -args -write
 
 # Makes the screenshots of the pages again, from the tests that live through these states.
 screenshots: need

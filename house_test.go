@@ -37,7 +37,6 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/dialect", Imports: []string{house.Root + "/internal/content"}},
 		{Dir: "internal/prove/bysql", Imports: []string{house.Root + "/store", house.Root + "/store/engine"}},
 		{Dir: "internal/prove/draw"},
-		{Dir: "internal/prove/draw/pictures", Imports: []string{house.Root + "/internal/prove/draw"}},
 		{Dir: "internal/errtype"},
 		{Dir: "internal/prove/failpoint", Imports: []string{house.Root + "/internal/prove/testkit"}},
 		{Dir: "internal/prove/house", Imports: []string{house.Root + "/internal/prove/testkit"}},

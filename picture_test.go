@@ -19,11 +19,18 @@ func TestTimelineOfACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, keys := time.Now(), newStore(t)
 		var mu sync.Mutex
-		var table strings.Builder // under mu
+		var drawn strings.Builder // under mu
 		known := ""               // under mu
+		actor := strings.NewReplacer("host A", "A", "host B", "B", "store", "S")
+		// say draws a message, or what an actor does alone, and the key's state if it changed.
 		say := func(from, to, what string) {
 			mu.Lock()
 			defer mu.Unlock()
+			head := "Note over " + from
+			if to != "" {
+				head = from + "->>" + to
+			}
+			fmt.Fprintf(&drawn, "    %s: %.0f s: %s\n", actor.Replace(head), time.Since(began).Seconds(), what)
 			now := "free"
 			for e, err := range keys.List(t.Context(), store.Query{}) {
 				testkit.Must(t, err)
@@ -31,15 +38,10 @@ func TestTimelineOfACrash(t *testing.T) {
 					now += " by " + e.Attempts[0].Owner.Label
 				}
 			}
-			state := ""
 			if now != known {
-				state, known = now, now
+				known = now
+				fmt.Fprintf(&drawn, "    Note over S: %s\n", now)
 			}
-			table.WriteString("|")
-			for _, cell := range []string{fmt.Sprintf("%.0f s", time.Since(began).Seconds()), from, to, what, state} {
-				table.WriteString(strings.TrimRight(" "+cell, " ") + " |")
-			}
-			table.WriteString("\n")
 		}
 		// host returns a client of a host, and the line between it and the store.
 		host := func(name string) (*faulty, *dibs.Client) {
@@ -64,7 +66,7 @@ func TestTimelineOfACrash(t *testing.T) {
 		say("host B", "store", "Claim: it waits")
 		time.Sleep(12 * time.Second)
 		lineA.set(func(string) error { return errCut }, nil)
-		say("host A", "✗", "crashes")
+		say("host A", "", "crashes")
 		l := <-second
 		if l.Attempt() != 2 || l.Fence() <= first.Fence() {
 			t.Errorf("attempt %d with the fence %d after %d", l.Attempt(), l.Fence(), first.Fence())
@@ -81,8 +83,8 @@ func TestTimelineOfACrash(t *testing.T) {
 		}
 		say("host A", "store", "Claim: the record answers")
 		page := string(testkit.ReadFile(t, "docs/design/architecture.md"))
-		if drawn := table.String(); !strings.Contains(page, "\n| time | from | to | what | the key |\n|---|---|---|---|---|\n"+drawn+"\n") {
-			t.Errorf("docs/design/architecture.md does not draw what happens:\n%s", drawn)
+		if !strings.Contains(page, "\n    participant B as host B\n"+drawn.String()+"```\n") {
+			t.Errorf("docs/design/architecture.md does not draw what happens:\n%s", drawn.String())
 		}
 	})
 }

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -21,27 +22,30 @@ func TestLifeOfARequest(t *testing.T) {
 		service := newGate()
 		g := newRig(t, nil, service.ServeHTTP)
 		var mu sync.Mutex // the renewer's goroutine writes, too
-		var rows [][]string
+		var drawn strings.Builder
 		known := "" // the condition of the key
-		// look writes the condition beside the message that changed it.
+		// look draws the key's condition after the message that changed it.
 		look := func() {
 			now := "free"
 			for e, err := range g.store.List(t.Context(), store.Query{}) {
 				testkit.Must(t, err)
 				now = string(e.Condition)
 			}
-			if now != known {
-				rows[len(rows)-1][3] = now
+			if known != "" && now != known {
+				fmt.Fprintf(&drawn, "    Note over store: %s\n", now)
 			}
 			known = now
 		}
+		// say draws a message, or what an actor does alone.
 		say := func(from, to, what string) {
 			mu.Lock()
 			defer mu.Unlock()
-			if rows != nil {
-				look()
+			look()
+			if to == "" {
+				fmt.Fprintf(&drawn, "    Note over %s: %s\n", from, what)
+				return
 			}
-			rows = append(rows, []string{from, to, what, ""})
+			fmt.Fprintf(&drawn, "    %s->>%s: %s\n", from, to, what)
 		}
 		claim := "Claim"
 		what := map[string]string{"renew": "Renew, after a third of the lease", "settle": "Keep, with the answer"}
@@ -55,7 +59,7 @@ func TestLifeOfARequest(t *testing.T) {
 		})
 
 		ctx, giveUp := context.WithCancel(t.Context())
-		say("client", "proxy", "`POST`, with a key")
+		say("client", "proxy", "POST, with a key")
 		first := g.sendLater(func(r *http.Request) { *r = *r.WithContext(ctx) })
 		if l, ok := dibs.FromContext((<-service.entered).Context()); !ok || l.Fence() == 0 {
 			t.Error("the request that runs has no fence")
@@ -68,7 +72,7 @@ func TestLifeOfARequest(t *testing.T) {
 		second := g.send()
 		isProblem(t, second, "in-progress", http.StatusConflict)
 		retryAfter(t, second, int(dibs.DefaultTTL/time.Second))
-		say("proxy", "client", "409 `in-progress`, with `Retry-After`")
+		say("proxy", "client", "409 in-progress, with Retry-After")
 		say("service", "proxy", "201, after the client has gone")
 		close(service.open)
 		<-first
@@ -78,22 +82,12 @@ func TestLifeOfARequest(t *testing.T) {
 		if third.Code != 201 || third.Header().Get("Idempotent-Replayed") != "true" || g.runs.Load() != 1 {
 			t.Errorf("%d %v after %d runs", third.Code, third.Header(), g.runs.Load())
 		}
-		say("proxy", "client", "201, with `Idempotent-Replayed`")
-		say("", "", "a day later, the retention is over")
+		say("proxy", "client", "201, with Idempotent-Replayed")
+		say("store", "", "a day later")
 		time.Sleep(24 * time.Hour)
 		look()
-
-		var table strings.Builder
-		for _, row := range rows {
-			table.WriteString("|")
-			for _, cell := range row {
-				table.WriteString(strings.TrimRight(" "+cell, " ") + " |")
-			}
-			table.WriteString("\n")
-		}
-		drawn := table.String()
-		if page := string(testkit.ReadFile(t, "../docs/reference/http.md")); !strings.Contains(page, "\n| from | to | what | the key |\n|---|---|---|---|\n"+drawn+"\n") {
-			t.Errorf("docs/reference/http.md does not draw what happens:\n%s", drawn)
+		if page := string(testkit.ReadFile(t, "../docs/reference/http.md")); !strings.Contains(page, "\n    participant service\n"+drawn.String()+"```\n") {
+			t.Errorf("docs/reference/http.md does not draw what happens:\n%s", drawn.String())
 		}
 	})
 }

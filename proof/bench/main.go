@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -107,7 +106,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each comparison has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a comparison runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
-	page := flags.String("page", "", "replace the tables of this `FILE` that were measured whole, and draw the pictures of the pages")
+	page := flags.String("page", "", "replace the tables of this `FILE` that were measured whole, and draw its charts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -140,7 +139,7 @@ func run(ctx context.Context, args []string) error {
 	if err := report.write(*page); err != nil {
 		return err
 	}
-	return draw.Write(filepath.Join(filepath.Dir(*page), ".."))
+	return draw.Write(*page)
 }
 
 // groups returns the groups of the comparisons, in order.
