@@ -79,7 +79,7 @@ func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) 
 // A wait is never a statement of more than a second, so it does not block CREATE INDEX
 // CONCURRENTLY. The server logs an error (55P03) for each of these seconds.
 //
-// Take the lock before the transaction that it guards. At repeatable read or
+// Take the lock before the transaction that it protects. At repeatable read or
 // serializable, a transaction that began earlier does not see what the last holder
 // committed.
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs/internal/pace"
 )
 
-// Errors of Row, Sequence, Guard and Transact, beside dibs.ErrHeld (*RowHeldError) and
+// Errors of Row, Sequence, FenceCheck and Transact, beside dibs.ErrHeld (*RowHeldError) and
 // dibs.ErrLost (*OvertakenError).
 var (
 	// ErrConflict: other transactions changed the same rows during every attempt. Nothing

@@ -25,7 +25,7 @@
 // A session never returns to the pool with a lock in it. If it is not certain that the
 // lock was released, the session is ended. These locks have no fences: after the server
 // ends a session, another holder may begin before the first one learns that. If a late
-// write would do harm, use Guard with the fence of a dibs lease.
+// write would do harm, use FenceCheck with the fence of a dibs lease.
 //
 // LockTx takes an advisory lock for a transaction. It works behind a pooler.
 //
@@ -33,6 +33,6 @@
 //
 // Row reads a row, calls a function that changes it, and writes it back, so that no
 // update is lost. It uses the row's lock or its version. Sequence gives numbers without
-// gaps. Guard refuses writes of a holder that another holder has overtaken. Transact
+// gaps. FenceCheck refuses writes of a holder that another holder has overtaken. Transact
 // runs a transaction again after a conflict.
 package sqllock

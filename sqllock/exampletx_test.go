@@ -283,21 +283,21 @@ func ExampleSequence_CTE() {
 
 // A holder that does not know yet that its lease is over gets an error of the database that
 // it writes to.
-func ExampleGuard() {
+func ExampleFenceCheck() {
 	db, stop := openSQLite("CREATE TABLE ledger (entry TEXT)")
 	defer stop()
 	ctx := context.Background()
 
-	guard, err := sqllock.NewGuard(sqllock.SQLite, nil)
+	check, err := sqllock.NewFenceCheck(sqllock.SQLite, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := guard.Migrate(ctx, db); err != nil {
+	if err := check.Migrate(ctx, db); err != nil {
 		log.Fatal(err)
 	}
 	write := func(fence uint64, entry string) error {
 		return sqllock.Transact(ctx, sqllock.SQLite, db, nil, func(ctx context.Context, tx *sql.Tx) error {
-			if err := guard.Admit(ctx, tx, "ledger", fence); err != nil {
+			if err := check.Admit(ctx, tx, "ledger", fence); err != nil {
 				return err
 			}
 			_, err := tx.ExecContext(ctx, "INSERT INTO ledger VALUES (?)", entry)

@@ -69,7 +69,7 @@ func TestGalera(t *testing.T) {
 		}
 	})
 	t.Run("Row", func(t *testing.T) { galeraRow(t, nodes, dbs, made) })
-	t.Run("Guard", func(t *testing.T) { galeraGuard(t, nodes, dbs, made) })
+	t.Run("FenceCheck", func(t *testing.T) { galeraFenceCheck(t, nodes, dbs, made) })
 	t.Run("LockRows", func(t *testing.T) {
 		nodes[0].Query("CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL) ENGINE = InnoDB; INSERT INTO account VALUES (1, 0)")
 		made(t, "account")
@@ -144,18 +144,18 @@ func galeraRow(t *testing.T, nodes [2]*servertest.MariaDBServer, dbs [2]*sql.DB,
 	}
 }
 
-// galeraGuard: the first node admits a holder again, and does not know yet that the second node has
+// galeraFenceCheck: the first node admits a holder again, and does not know yet that the second node has
 // admitted a later one. A table that is locked keeps back what comes from the second node.
-func galeraGuard(t *testing.T, nodes [2]*servertest.MariaDBServer, dbs [2]*sql.DB, made func(*testing.T, string)) {
-	g, err := NewGuard(MariaDB, nil)
+func galeraFenceCheck(t *testing.T, nodes [2]*servertest.MariaDBServer, dbs [2]*sql.DB, made func(*testing.T, string)) {
+	c, err := NewFenceCheck(MariaDB, nil)
 	testkit.Must(t, err)
-	testkit.Must(t, g.Migrate(t.Context(), dbs[0]))
+	testkit.Must(t, c.Migrate(t.Context(), dbs[0]))
 	nodes[0].Query("CREATE TABLE ledger (who VARCHAR(9) PRIMARY KEY) ENGINE = InnoDB; CREATE TABLE barrier (id INT PRIMARY KEY) ENGINE = InnoDB")
 	made(t, "barrier")
 	write := func(db *sql.DB, fence uint64, who string) *sql.Tx {
 		tx, err := db.BeginTx(t.Context(), nil)
 		testkit.Must(t, err)
-		testkit.Must(t, g.Admit(t.Context(), tx, "account 7", fence))
+		testkit.Must(t, c.Admit(t.Context(), tx, "account 7", fence))
 		_, err = tx.ExecContext(t.Context(), "INSERT INTO ledger VALUES (?)", who)
 		testkit.Must(t, err)
 		return tx

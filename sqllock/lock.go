@@ -34,7 +34,7 @@ func newLock(ctx context.Context, name string, release func(context.Context) err
 // Context returns a context that ends when the lock is unlocked, or when the context
 // given to Lock ends. It ends with cause dibs.ErrLost when the session of the lock ends,
 // because another session may have the lock then. Pass it to everything that the lock
-// guards.
+// protects.
 func (l *Lock) Context() context.Context { return l.context }
 
 // String returns the lock's name on the server. It does not contain the caller's name, so

@@ -77,7 +77,7 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 // process, callers that wait for a name are served in their order. nil options mean the
 // defaults; Shared is an error.
 //
-// Take the lock before the transaction that it guards. At MySQL's default level,
+// Take the lock before the transaction that it protects. At MySQL's default level,
 // repeatable read, a transaction that has read earlier does not see what the last holder
 // committed.
 //

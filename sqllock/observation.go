@@ -19,7 +19,7 @@ import (
 //	Advisory, Named, LockTx  what Lock.String returns
 //	LockRows                 fmt.Sprint(table, ids)
 //	Row                      fmt.Sprint(Select, args)
-//	Sequence, Guard          the scope, the resource
+//	Sequence, FenceCheck     the scope, the resource
 //	Transact                 the Dialect's name, because a transaction has none
 type Observer func(context.Context, dibs.Event)
 

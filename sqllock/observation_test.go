@@ -30,7 +30,7 @@ func (w *watcher) checkWaits(want, name string, last time.Duration) {
 	w.events = nil
 }
 
-// TestObserveLocksOfTransactions: LockTx, LockRows, Sequence and Guard tell each wait. They do not
+// TestObserveLocksOfTransactions: LockTx, LockRows, Sequence and FenceCheck tell each wait. They do not
 // see the end of the transaction.
 func TestObserveLocksOfTransactions(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
@@ -66,9 +66,9 @@ func TestObserveLocksOfTransactions(t *testing.T) {
 
 		numbers, err := NewSequence(b.d, &SequenceOptions{Observe: seen.observe})
 		testkit.Must(t, err)
-		guard, err := NewGuard(b.d, &GuardOptions{Observe: seen.observe})
+		check, err := NewFenceCheck(b.d, &FenceCheckOptions{Observe: seen.observe})
 		testkit.Must(t, err)
-		testkit.Must(t, errors.Join(numbers.Migrate(ctx, b.DB), guard.Migrate(ctx, b.DB)))
+		testkit.Must(t, errors.Join(numbers.Migrate(ctx, b.DB), check.Migrate(ctx, b.DB)))
 		testkit.Must(t, Transact(ctx, b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
 			if _, err := numbers.Next(ctx, tx, ""); err == nil {
 				t.Error("an empty scope was accepted")
@@ -78,8 +78,8 @@ func TestObserveLocksOfTransactions(t *testing.T) {
 		}))
 		seen.checkWaits("acquired acquired", "invoice 2026", 0)
 		testkit.Must(t, Transact(ctx, b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
-			err := guard.Admit(ctx, tx, "printer", 7)
-			if late := guard.Admit(ctx, tx, "printer", 6); !errors.Is(late, ErrOvertaken) {
+			err := check.Admit(ctx, tx, "printer", 7)
+			if late := check.Admit(ctx, tx, "printer", 6); !errors.Is(late, ErrOvertaken) {
 				t.Errorf("a holder that was overtaken: %v", late)
 			}
 			return err

@@ -10,7 +10,7 @@ import (
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	house.Readme(t, 150,
-		"`Advisory`", "`LockTx`", "`RubyKey`", "`Named`", "`Row`", "`Sequence`", "`Guard`", "`Transact`",
+		"`Advisory`", "`LockTx`", "`RubyKey`", "`Named`", "`Row`", "`Sequence`", "`FenceCheck`", "`Transact`",
 		"`ErrDeadlock`", "`ErrIsolation`", "`ErrPooler`", "`ErrServer`",
 	)
 }

@@ -282,7 +282,7 @@ func TestMigrateTogether(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		s, err := NewSequence(b.d, nil)
 		testkit.Must(t, err)
-		g, err := NewGuard(b.d, nil)
+		g, err := NewFenceCheck(b.d, nil)
 		testkit.Must(t, err)
 		all := newBarrier(10)
 		var wg sync.WaitGroup

@@ -41,7 +41,7 @@ type message struct {
 	Freeze  uint64 `json:"freeze,omitempty"`  // it asks to be stopped for longer than its leases; the number comes back as Thawed
 	NoCrash bool   `json:"noCrash,omitempty"` // it does not crash and freeze any more
 
-	// Write is a write to the guarded resource of Key with Fence.
+	// Write is a write to the fenced resource of Key with Fence.
 	Write  bool   `json:"write,omitempty"`
 	Key    string `json:"key,omitempty"`
 	Fence  uint64 `json:"fence,omitempty"`

@@ -36,7 +36,7 @@ type Report struct {
 	Grants     int `json:"grants"`
 	Records    int `json:"records"`
 	Replays    int `json:"replays"`
-	Writes     int `json:"writes"`  // to guarded resources, with a fence
+	Writes     int `json:"writes"`  // to fenced resources, with a fence
 	Refused    int `json:"refused"` // writes with a lower fence than an earlier one
 	Effects    int `json:"effects"` // in committed transactions
 

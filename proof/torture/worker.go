@@ -248,7 +248,7 @@ func stacks() string {
 // process ends too.
 func (w *worker) note(e history.Event) { _ = w.w.Happened(e) }
 
-// write writes to the guarded resource of a key.
+// write writes to the fenced resource of a key.
 func (w *worker) write(key string, fence uint64) {
 	w.out.send(message{Write: true, Key: key, Fence: fence})
 }

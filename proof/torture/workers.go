@@ -33,7 +33,7 @@ type workers struct {
 	ended   []*ended
 	crashes int
 	freezes int
-	highest map[string]uint64 // the fences that the guarded resources have seen, by key
+	highest map[string]uint64 // the fences that the fenced resources have seen, by key
 	writes  int
 	refused int // writes with a lower fence
 	files   []string
@@ -204,7 +204,7 @@ func (c *workers) Stop(ctx context.Context, i int, d time.Duration) (stopped boo
 	return m.pause(ctx, p, d)
 }
 
-// write lets a worker write to the guarded resource of a key. The resource refuses a fence that
+// write lets a worker write to the fenced resource of a key. The resource refuses a fence that
 // is lower than one that it has seen.
 func (c *workers) write(key string, fence uint64) {
 	c.mu.Lock()

@@ -94,10 +94,10 @@ func (s *Store) checkServer(c *remote.Checkup, f *facts) {
 		"Set full_page_writes = on, unless the filesystem writes pages as a whole.")
 	c.Advice(f.replicas > 0 && f.standbys != nil && *f.standbys == "", "replication",
 		"There are replicas and none is synchronous: at a failover the last grants and records may be lost, and a key be held twice.",
-		"Set synchronous_standby_names, or guard what you write with the fence.")
+		"Set synchronous_standby_names, or protect what you write with the fence.")
 	c.Advice(f.standbys != nil && *f.standbys != "" && f.commits == "local", "replication",
 		"synchronous_commit is local, so calls do not wait for the synchronous standbys: at a failover the last grants and records may be lost, and a key be held twice.",
-		"ALTER ROLE … SET synchronous_commit = on, or guard what you write with the fence.")
+		"ALTER ROLE … SET synchronous_commit = on, or protect what you write with the fence.")
 	timeout := time.Duration(f.timeout * float64(time.Second))
 	c.Advice(timeout > 0 && timeout < shortTimeout, "timeout",
 		fmt.Sprintf("statement_timeout is %v: calls that wait for a busy key are cancelled as a whole.", timeout),

@@ -55,7 +55,7 @@ func Tx(ctx context.Context) (pgx.Tx, bool) {
 	if !ok {
 		return nil, false
 	}
-	return &guardedTx{Tx: t.tx, t: t}, true
+	return &runTx{Tx: t.tx, t: t}, true
 }
 
 // transactor begins transactions of a pool.

@@ -165,7 +165,7 @@ func (c *checkup) checkEviction(v *server) {
 			"Set maxmemory-policy to noeviction before you set maxmemory.")
 	default:
 		c.find(findEviction, store.SeverityDangerous,
-			fmt.Sprintf("maxmemory-policy is %s: when the memory is full, the server drops leases and records, and the work they guard runs twice.", policy),
+			fmt.Sprintf("maxmemory-policy is %s: when the memory is full, the server drops leases and records, and the work they protect runs twice.", policy),
 			"Set maxmemory-policy to noeviction, and use another server for caches.")
 	}
 	if used, ok := v.number("", "used_memory"); ok && limit > 0 && policy == "noeviction" && float64(used) > nearlyFull*float64(limit) {
@@ -195,7 +195,7 @@ func (c *checkup) checkPersistence(v *server) {
 	case !saveKnown:
 		c.find(findPersistence, store.SeverityAdvice, "appendonly is no: a crash loses leases and records, at best only the latest.", cure)
 	case save == "":
-		c.find(findPersistence, store.SeverityDangerous, "The server keeps nothing on disk: a restart loses every lease and record, and the work they guard runs twice.", cure)
+		c.find(findPersistence, store.SeverityDangerous, "The server keeps nothing on disk: a restart loses every lease and record, and the work they protect runs twice.", cure)
 	default:
 		c.find(findPersistence, store.SeverityAdvice, "The server saves its data from time to time only: a crash loses the leases and records since the last save.", cure)
 	}

@@ -32,8 +32,8 @@ type appTransaction struct {
 	turn *turn       // its turn; nil until it has asked for it
 	stop func() bool // stops the rollback at the end of ctx
 
-	// While guarded, only Commit's own commit is allowed.
-	guarded, own, refused atomic.Bool
+	// While the hook is set, only Commit's own commit is allowed.
+	hooked, own, refused atomic.Bool
 }
 
 // turn is an application transaction's turn to write. The writing goroutine grants it.
@@ -112,9 +112,9 @@ func (t *appTransaction) begin() (err error) {
 	if t.conn, err = t.b.db.Conn(ctx); err != nil {
 		return err
 	}
-	// The guard comes first, because it checks the driver.
-	t.guarded.Store(true)
-	if err := guard(t.conn, t.mayCommit); err != nil {
+	// The hook comes first, because it checks the driver.
+	t.hooked.Store(true)
+	if err := setHook(t.conn, t.mayCommit); err != nil {
 		return err
 	}
 	if err := t.b.check(ctx, t.conn); err != nil {
@@ -134,7 +134,7 @@ func (t *appTransaction) begin() (err error) {
 
 // mayCommit is the commit hook. SQLite rolls back a commit that it refuses.
 func (t *appTransaction) mayCommit() int32 {
-	if !t.guarded.Load() || t.own.Load() {
+	if !t.hooked.Load() || t.own.Load() {
 		return 0
 	}
 	t.refused.Store(true)
@@ -245,8 +245,8 @@ func (t *appTransaction) end() {
 // leave releases what begin took.
 func (t *appTransaction) leave() {
 	if t.conn != nil {
-		_ = guard(t.conn, nil) // a connection that is broken has no guard either
-		t.guarded.Store(false)
+		_ = setHook(t.conn, nil) // a connection that is broken has no hook either
+		t.hooked.Store(false)
 		_ = t.conn.Close()
 	}
 	if t.turn != nil {

@@ -152,8 +152,8 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *store.Settlement
 	return follow, err
 }
 
-// guard sets the commit hook of the connection; nil removes it.
-func guard(conn *sql.Conn, hook func() int32) error {
+// setHook sets the commit hook of the connection; nil removes it.
+func setHook(conn *sql.Conn, hook func() int32) error {
 	return conn.Raw(func(driverConn any) error {
 		c, ok := driverConn.(modernc.HookRegisterer)
 		if !ok {

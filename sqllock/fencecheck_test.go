@@ -15,21 +15,21 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-func newGuard(t testing.TB, b bench, o *GuardOptions) *Guard {
+func newFenceCheck(t testing.TB, b bench, o *FenceCheckOptions) *FenceCheck {
 	t.Helper()
-	g, err := NewGuard(b.d, o)
+	c, err := NewFenceCheck(b.d, o)
 	testkit.Must(t, err)
-	testkit.Must(t, g.Migrate(t.Context(), b.DB))
-	return g
+	testkit.Must(t, c.Migrate(t.Context(), b.DB))
+	return c
 }
 
-func TestGuard(t *testing.T) {
+func TestFenceCheck(t *testing.T) {
 	const now = 1_800_000_000_000_000 // a fence of the stores: µs
 	onEach(t, func(t *testing.T, b bench) {
-		g := newGuard(t, b, &GuardOptions{Table: "Fences"})
+		c := newFenceCheck(t, b, &FenceCheckOptions{Table: "Fences"})
 		admit := func(resource string, fence uint64) error {
 			return Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
-				return g.Admit(ctx, tx, resource, fence)
+				return c.Admit(ctx, tx, resource, fence)
 			})
 		}
 		for _, c := range []struct {
@@ -64,7 +64,7 @@ func TestGuard(t *testing.T) {
 				t.Errorf("fence %d of a resource of %d bytes: %v", c.fence, len(c.resource), err)
 			}
 		}
-		if err := g.Admit(t.Context(), b.DB, "a", now+9); err == nil || !strings.Contains(err.Error(), "not a transaction") {
+		if err := c.Admit(t.Context(), b.DB, "a", now+9); err == nil || !strings.Contains(err.Error(), "not a transaction") {
 			t.Errorf("without a transaction: %v", err)
 		}
 	})
@@ -76,9 +76,9 @@ func TestNoLastInsertID(t *testing.T) {
 	t.Parallel()
 	server := &fakeServer{exec: func(string) error { return nil }}
 	tx := beginTx(t, server.open(t))
-	g, err := NewGuard(MySQL, nil)
+	c, err := NewFenceCheck(MySQL, nil)
 	testkit.Must(t, err)
-	if err := g.Admit(t.Context(), tx, "a", 7); !errors.Is(err, errNoID) {
+	if err := c.Admit(t.Context(), tx, "a", 7); !errors.Is(err, errNoID) {
 		t.Errorf("Admit: %v", err)
 	}
 	s, err := NewSequence(MariaDB, nil)
@@ -90,21 +90,21 @@ func TestNoLastInsertID(t *testing.T) {
 
 // The one that was overtaken waits for the one that overtakes it, and is refused when
 // that commits, and not when that rolls back.
-func TestGuardWaits(t *testing.T) {
+func TestFenceCheckWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
-		g := newGuard(t, b, nil)
+		c := newFenceCheck(t, b, nil)
 		own := errors.New("rolled back")
 		for _, end := range []error{own, nil} {
 			admitted := make(chan struct{})
 			late := make(chan error, 1)
 			err := Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
-				if err := g.Admit(ctx, tx, "a", 20); err != nil {
+				if err := c.Admit(ctx, tx, "a", 20); err != nil {
 					return err
 				}
 				go func() {
 					close(admitted)
 					late <- Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
-						return g.Admit(ctx, tx, "a", 10)
+						return c.Admit(ctx, tx, "a", 10)
 					})
 				}()
 				<-admitted
@@ -124,9 +124,9 @@ func TestGuardWaits(t *testing.T) {
 }
 
 // However they come, no fence is written after a higher one.
-func TestGuardOrder(t *testing.T) {
+func TestFenceCheckOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
-		g := newGuard(t, b, nil)
+		c := newFenceCheck(t, b, nil)
 		s := newSequence(t, b, nil)
 		b.must(t, "CREATE TABLE ledger (place BIGINT, fence BIGINT)")
 		const holders, writes = 16, 8
@@ -137,7 +137,7 @@ func TestGuardOrder(t *testing.T) {
 				for range writes {
 					fence := uint64(1 + r.IntN(1000))
 					err := Transact(t.Context(), b.d, b.DB, &TransactOptions{Attempts: 1000}, func(ctx context.Context, tx *sql.Tx) error {
-						if err := g.Admit(ctx, tx, "ledger", fence); err != nil {
+						if err := c.Admit(ctx, tx, "ledger", fence); err != nil {
 							return err
 						}
 						place, err := s.Next(ctx, tx, "ledger")
@@ -163,16 +163,16 @@ func TestGuardOrder(t *testing.T) {
 	})
 }
 
-func TestGuardPgx(t *testing.T) {
+func TestFenceCheckPgx(t *testing.T) {
 	t.Parallel()
 	b := bench{database: databases["postgres"], DB: postgresDB(t)}
-	g := newGuard(t, b, nil)
+	c := newFenceCheck(t, b, nil)
 	tx := pgxTx(t, b)
-	testkit.Check(t, g.Admit(t.Context(), tx, "a", 7))
-	if err := g.Admit(t.Context(), tx, "a", 6); !errors.Is(err, ErrOvertaken) {
+	testkit.Check(t, c.Admit(t.Context(), tx, "a", 7))
+	if err := c.Admit(t.Context(), tx, "a", 6); !errors.Is(err, ErrOvertaken) {
 		t.Error(err)
 	}
-	other, err := NewGuard(SQLite, nil)
+	other, err := NewFenceCheck(SQLite, nil)
 	testkit.Must(t, err)
 	if err := other.Admit(t.Context(), tx, "a", 7); err == nil || !strings.Contains(err.Error(), "SQLite") {
 		t.Error(err)

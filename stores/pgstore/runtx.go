@@ -9,57 +9,57 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// guardedTx is the transaction that a run gets, or a savepoint in it. It notes conflicts, even if
+// runTx is the transaction that a run gets, or a savepoint in it. It notes conflicts, even if
 // the run does not return the error. Once the run is over it returns pgx.ErrTxClosed.
-type guardedTx struct {
+type runTx struct {
 	pgx.Tx
 	t         *transaction
 	savepoint bool
 }
 
 // Begin makes a savepoint.
-func (g *guardedTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := g.open(); err != nil {
+func (r *runTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if err := r.open(); err != nil {
 		return nil, err
 	}
-	tx, err := g.Tx.Begin(ctx)
+	tx, err := r.Tx.Begin(ctx)
 	if err != nil {
-		return nil, g.t.note(err)
+		return nil, r.t.note(err)
 	}
-	return &guardedTx{Tx: tx, t: g.t, savepoint: true}, nil
+	return &runTx{Tx: tx, t: r.t, savepoint: true}, nil
 }
 
 // Commit releases the savepoint. The transaction itself refuses it.
-func (g *guardedTx) Commit(ctx context.Context) error {
-	if !g.savepoint {
+func (r *runTx) Commit(ctx context.Context) error {
+	if !r.savepoint {
 		return ErrOwnTransaction
 	}
-	if err := g.open(); err != nil {
+	if err := r.open(); err != nil {
 		return err
 	}
-	return g.t.note(g.Tx.Commit(ctx))
+	return r.t.note(r.Tx.Commit(ctx))
 }
 
 // Rollback rolls back to the savepoint. The transaction itself refuses it.
-func (g *guardedTx) Rollback(ctx context.Context) error {
-	if !g.savepoint {
+func (r *runTx) Rollback(ctx context.Context) error {
+	if !r.savepoint {
 		return ErrOwnTransaction
 	}
-	if err := g.open(); err != nil {
+	if err := r.open(); err != nil {
 		return err
 	}
-	err := g.Tx.Rollback(ctx)
-	if err == nil && g.t.mark {
-		g.t.mark = false // the mark may be younger than the savepoint
-		g.t.watch(ctx)
+	err := r.Tx.Rollback(ctx)
+	if err == nil && r.t.mark {
+		r.t.mark = false // the mark may be younger than the savepoint
+		r.t.watch(ctx)
 	}
-	return g.t.note(err)
+	return r.t.note(err)
 }
 
 // open returns pgx.ErrTxClosed when the run is over, because the connection may serve another
 // caller by then.
-func (g *guardedTx) open() error {
-	if g.t.over.Load() {
+func (r *runTx) open() error {
+	if r.t.over.Load() {
 		return pgx.ErrTxClosed
 	}
 	return nil
@@ -67,74 +67,74 @@ func (g *guardedTx) open() error {
 
 // look marks the transaction before a statement that could end it and begin a transaction that
 // looks the same: AND CHAIN, BEGIN DEFERRABLE.
-func (g *guardedTx) look(ctx context.Context, sql string) {
+func (r *runTx) look(ctx context.Context, sql string) {
 	if sql = strings.ToLower(sql); strings.Contains(sql, "chain") || strings.Contains(sql, "deferrable") {
-		g.t.watch(ctx)
+		r.t.watch(ctx)
 	}
 }
 
 // Conn returns the connection. The transaction is marked first, because the run may do anything
 // with it.
-func (g *guardedTx) Conn() *pgx.Conn {
-	if g.open() == nil {
+func (r *runTx) Conn() *pgx.Conn {
+	if r.open() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), rollbackLimit)
 		defer cancel()
-		g.t.watch(ctx)
+		r.t.watch(ctx)
 	}
-	return g.Tx.Conn()
+	return r.Tx.Conn()
 }
 
-func (g *guardedTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := g.open(); err != nil {
+func (r *runTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := r.open(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	g.look(ctx, sql)
-	tag, err := g.Tx.Exec(ctx, sql, args...)
-	return tag, g.t.note(err)
+	r.look(ctx, sql)
+	tag, err := r.Tx.Exec(ctx, sql, args...)
+	return tag, r.t.note(err)
 }
 
-func (g *guardedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := g.open(); err != nil {
+func (r *runTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := r.open(); err != nil {
 		return failedRows{err: err}, err
 	}
-	g.look(ctx, sql)
-	rows, err := g.Tx.Query(ctx, sql, args...)
-	return notedRows{Rows: rows, t: g.t}, g.t.note(err)
+	r.look(ctx, sql)
+	rows, err := r.Tx.Query(ctx, sql, args...)
+	return notedRows{Rows: rows, t: r.t}, r.t.note(err)
 }
 
-func (g *guardedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := g.open(); err != nil {
+func (r *runTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := r.open(); err != nil {
 		return failedRows{err: err}
 	}
-	g.look(ctx, sql)
-	return notedRow{row: g.Tx.QueryRow(ctx, sql, args...), t: g.t}
+	r.look(ctx, sql)
+	return notedRow{row: r.Tx.QueryRow(ctx, sql, args...), t: r.t}
 }
 
-func (g *guardedTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := g.open(); err != nil {
+func (r *runTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := r.open(); err != nil {
 		return nil, err
 	}
-	g.look(ctx, sql)
-	description, err := g.Tx.Prepare(ctx, name, sql)
-	return description, g.t.note(err)
+	r.look(ctx, sql)
+	description, err := r.Tx.Prepare(ctx, name, sql)
+	return description, r.t.note(err)
 }
 
-func (g *guardedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	if err := g.open(); err != nil {
+func (r *runTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if err := r.open(); err != nil {
 		return 0, err
 	}
-	n, err := g.Tx.CopyFrom(ctx, table, columns, rows)
-	return n, g.t.note(err)
+	n, err := r.Tx.CopyFrom(ctx, table, columns, rows)
+	return n, r.t.note(err)
 }
 
-func (g *guardedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := g.open(); err != nil {
+func (r *runTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if err := r.open(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
 	for _, q := range b.QueuedQueries {
-		g.look(ctx, q.SQL)
+		r.look(ctx, q.SQL)
 	}
-	return notedResults{BatchResults: g.Tx.SendBatch(ctx, b), t: g.t}
+	return notedResults{BatchResults: r.Tx.SendBatch(ctx, b), t: r.t}
 }
 
 // notedRows, notedRow and notedResults note the errors that come after the call.

@@ -37,17 +37,17 @@ func (e *OvertakenError) Is(target error) bool {
 	return target == ErrOvertaken || target == dibs.ErrLost
 }
 
-// Guard refuses writes of a holder that has lost its lease and does not know it yet. It
+// FenceCheck refuses writes of a holder that has lost its lease and does not know it yet. It
 // keeps the highest fence that has written to each resource in the application's
 // database, and refuses lower ones. It is safe for concurrent use.
-type Guard struct {
+type FenceCheck struct {
 	table   ownTable
 	admit   string
 	observe Observer
 }
 
-// GuardOptions configures a Guard. nil and the zero value mean the defaults.
-type GuardOptions struct {
+// FenceCheckOptions configures a FenceCheck. nil and the zero value mean the defaults.
+type FenceCheckOptions struct {
 	// Table is the table of the fences, with its schema and a dot if needed. "":
 	// dibs_fence.
 	Table string
@@ -56,12 +56,12 @@ type GuardOptions struct {
 	Observe Observer
 }
 
-// NewGuard returns a Guard, or an error that names the wrong option.
-func NewGuard(d Dialect, o *GuardOptions) (*Guard, error) {
+// NewFenceCheck returns a FenceCheck, or an error that names the wrong option.
+func NewFenceCheck(d Dialect, o *FenceCheckOptions) (*FenceCheck, error) {
 	if o == nil {
-		o = &GuardOptions{}
+		o = &FenceCheckOptions{}
 	}
-	t, err := newTable(d, "GuardOptions.Table", cmp.Or(o.Table, "dibs_fence"), [3]string{
+	t, err := newTable(d, "FenceCheckOptions.Table", cmp.Or(o.Table, "dibs_fence"), [3]string{
 		`(resource bytea PRIMARY KEY, fence bigint NOT NULL) WITH (fillfactor = 50)`,
 		// A Galera cluster checks the rows that a transaction changes, so Admit always changes one.
 		`(resource VARBINARY(512) NOT NULL PRIMARY KEY, fence BIGINT NOT NULL, admitted BIGINT NOT NULL DEFAULT 0) ENGINE = InnoDB`,
@@ -70,30 +70,30 @@ func NewGuard(d Dialect, o *GuardOptions) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{table: t, observe: o.Observe}
+	c := &FenceCheck{table: t, observe: o.Observe}
 	switch {
 	case d.mysql():
-		g.admit = "INSERT INTO " + t.sql + " (resource, fence) VALUES (?, LAST_INSERT_ID(?))" +
+		c.admit = "INSERT INTO " + t.sql + " (resource, fence) VALUES (?, LAST_INSERT_ID(?))" +
 			" ON DUPLICATE KEY UPDATE fence = LAST_INSERT_ID(GREATEST(fence, ?)), admitted = admitted + 1"
 	default:
 		higher := "max"
 		if d == PostgreSQL {
 			higher = "greatest"
 		}
-		g.admit = fmt.Sprintf("INSERT INTO %s AS g (resource, fence) VALUES (%s, %s)"+
+		c.admit = fmt.Sprintf("INSERT INTO %s AS g (resource, fence) VALUES (%s, %s)"+
 			" ON CONFLICT (resource) DO UPDATE SET fence = %s(g.fence, excluded.fence) RETURNING fence",
 			t.sql, d.placeholder(1), d.placeholder(2), higher)
 	}
-	return g, nil
+	return c, nil
 }
 
 // Schema returns the SQL that creates the table if it does not exist, for applications
 // that run their migrations themselves.
-func (g *Guard) Schema() string { return g.table.schema }
+func (c *FenceCheck) Schema() string { return c.table.schema }
 
 // Migrate creates the table if it does not exist. Several processes may call it at once.
 // Admit needs the rights SELECT, INSERT and UPDATE.
-func (g *Guard) Migrate(ctx context.Context, db *sql.DB) error { return g.table.migrate(ctx, db) }
+func (c *FenceCheck) Migrate(ctx context.Context, db *sql.DB) error { return c.table.migrate(ctx, db) }
 
 // Admit lets a holder write to a resource. Everything that the transaction writes, before
 // and after Admit, commits before a holder with a higher fence is admitted, or never. The
@@ -103,8 +103,8 @@ func (g *Guard) Migrate(ctx context.Context, db *sql.DB) error { return g.table.
 // It returns ErrOvertaken, which is a dibs.ErrLost too, when a higher fence was admitted
 // before. Roll the transaction back then. Admit is one statement and locks the resource's
 // row.
-func (g *Guard) Admit(ctx context.Context, tx Tx, resource string, fence uint64) (err error) {
-	st, err := statementsOf(g.table.d, tx)
+func (c *FenceCheck) Admit(ctx context.Context, tx Tx, resource string, fence uint64) (err error) {
+	st, err := statementsOf(c.table.d, tx)
 	if err != nil {
 		return err
 	}
@@ -115,18 +115,18 @@ func (g *Guard) Admit(ctx context.Context, tx Tx, resource string, fence uint64)
 	if err != nil {
 		return err
 	}
-	seen := observed(g.observe, resource)
+	seen := observed(c.observe, resource)
 	seen.fence = fence
 	defer func() { seen.inTx(ctx, err) }()
 	var highest int64
-	if g.table.d.mysql() {
-		highest, err = lastInsertID(ctx, st, g.admit, []byte(resource), mine, mine)
+	if c.table.d.mysql() {
+		highest, err = lastInsertID(ctx, st, c.admit, []byte(resource), mine, mine)
 	} else {
-		err = st.row(ctx, g.admit, []any{[]byte(resource), mine}, &highest)
+		err = st.row(ctx, c.admit, []any{[]byte(resource), mine}, &highest)
 	}
 	switch {
 	case err != nil:
-		return g.table.fault("admit a holder", err)
+		return c.table.fault("admit a holder", err)
 	case highest > mine:
 		return &OvertakenError{Resource: resource, Fence: fence, Highest: uint64(highest)}
 	}
