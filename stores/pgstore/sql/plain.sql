@@ -141,6 +141,21 @@ BEGIN
     END IF;
 END $$;
 
+-- place gives a token a place, with a new number unless it has that number.
+CREATE OR REPLACE FUNCTION @place(
+    p_k bytea, p_seq bigint, p_token bytea, p_ends bigint, p_owner bytea, p_ttl bigint, p_permits bigint, p_weight bigint, p_once boolean,
+    p_max_age bigint, p_process bigint, p_fingerprint bytea
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked)
+    VALUES (p_k, coalesce(p_seq, nextval('@number')), p_token, 0, p_ends, p_owner, p_ttl, p_permits, p_weight, p_once, p_max_age,
+        p_process, p_fingerprint, 0, 0)
+    ON CONFLICT (token, k) DO UPDATE SET
+        seq = excluded.seq, kind = 0, ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl, permits = excluded.permits,
+        weight = excluded.weight, once = excluded.once, max_age = excluded.max_age, process = excluded.process,
+        fingerprint = excluded.fingerprint, grace = 0, asked = 0;
+END $$;
+
 -- join_queue gives a token a place, or keeps its place, if another token holds the key by a
 -- plain lease and no lease was abandoned. The row is locked. Else the state is -1.
 CREATE OR REPLACE FUNCTION @join_queue(
@@ -163,13 +178,7 @@ BEGIN
     IF t.mine IS NULL AND ahead >= p_most THEN
         RETURN;
     END IF;
-    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, grace, asked)
-    VALUES (p_k, coalesce(t.mine, nextval('@number')), p_token, 0, moment + p_place_ttl, p_owner, p_ttl, 1, 1, p_once, p_max_age,
-        p_process, p_fingerprint, 0, 0)
-    ON CONFLICT (token, k) DO UPDATE SET
-        seq = excluded.seq, kind = 0, ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl, permits = 1, weight = 1,
-        once = excluded.once, max_age = excluded.max_age, process = excluded.process, fingerprint = excluded.fingerprint, grace = 0, asked = 0
-    WHERE w.kind <> 1 OR t.mine IS NULL;
+    PERFORM @place(p_k, t.mine, p_token, moment + p_place_ttl, p_owner, p_ttl, 1, 1, p_once, p_max_age, p_process, p_fingerprint);
     IF NOT t.busy THEN
         UPDATE @key x SET busy = true WHERE x.k = p_k;
     END IF;

@@ -77,6 +77,16 @@ BEGIN
         ELSE 'The token does not hold the key: the lease expired, was settled before or was taken away.' END;
 END $$;
 
+-- wake has waiters of a key ask: one of each process, or all of them, among the first 64.
+CREATE OR REPLACE FUNCTION @wake(p_k bytea, everyone boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify(@channel(n.process), encode(n.token, 'hex')) FROM (
+        SELECT w.process, w.token, row_number() OVER (PARTITION BY w.process ORDER BY w.seq) AS n FROM (
+            SELECT * FROM @waiter w WHERE w.k = p_k AND w.kind = 0 AND w.process <> 0 AND w.ends > @now() ORDER BY w.seq LIMIT 64
+        ) w
+    ) n WHERE n.n = 1 OR everyone;
+END $$;
+
 -- settle_in ends the lease of a key together with the transaction that calls it, as its last
 -- statement. It leaves data as the key's record, for as long as keep says; without data it leaves
 -- nothing. It raises
@@ -169,11 +179,7 @@ BEGIN
         listed = NOT p_keeps AND x.rec_ends = 0 OR x.token <> '' AND (many OR x.busy)
     WHERE x.k = p_k;
     IF t.busy THEN
-        PERFORM pg_notify(@channel(n.process), encode(n.token, 'hex')) FROM (
-            SELECT DISTINCT ON (w.process) w.process, w.token FROM (
-                SELECT * FROM @waiter w WHERE w.k = p_k AND w.kind = 0 AND w.process <> 0 AND w.ends > moment ORDER BY w.seq LIMIT 64
-            ) w ORDER BY w.process, w.seq
-        ) n;
+        PERFORM @wake(p_k, false);
     END IF;
     RETURN t.busy AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted');
 END $$;
