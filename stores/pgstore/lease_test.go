@@ -1,17 +1,18 @@
 package pgstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/engine"
 	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
@@ -228,28 +229,48 @@ func TestExecuteByName(t *testing.T) {
 	}
 }
 
-// TestReleaseServes: a release by SQL hands the key over to a client in Go, and wakes it if there
-// is more to decide.
-func TestReleaseServes(t *testing.T) {
+// TestReleaseWakes: what ends a lease by SQL pushes the key to a waiter of a process in Go, or has it
+// ask.
+func TestReleaseWakes(t *testing.T) {
 	t.Parallel()
 	a := newLeaser(t)
-	for name, end := range map[string]string{
-		"released": "SELECT @release('%s', $1)", "abandoned": "SELECT @release('%s', $1, outcome => 'abandon')", "kept": "SELECT @release('%s', $1, 'x')",
+	woken := make(chan engine.WakeUp, 9)
+	t.Cleanup(a.s.Notify(func(token store.Token, answer store.Answer) { woken <- engine.WakeUp{Token: token, Answer: answer} }))
+	queue := func(key string) store.Claim {
+		return store.Claim{Key: store.Key{Name: key}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+	}
+	sqltest.Hold(t, a.s, "another")
+	another := queue("another")
+	testkit.Eventually(t, "the store listens", func() bool {
+		sqltest.Ask(t, a.s, another)
+		return a.s.subscriber.process.Load() != 0
+	})
+	for name, test := range map[string]struct {
+		end  string
+		want store.State
+	}{
+		"released":  {"SELECT @release($1, $2)", store.Granted},
+		"abandoned": {"SELECT @release($1, $2, outcome => 'abandon')", 0},
+		"kept":      {"SELECT @release($1, $2, 'x')", 0},
+		"expired":   {"SELECT @claim($1, @new_token(), '1 s', weight => length($2) / 32)", 0},
 	} {
-		token := a.must("SELECT @new_token()")
-		k := a.client.Key(name)
-		a.must("SELECT * FROM @claim($1, $2, '1 hour', namespace => $3)", name, token, k.Namespace)
-		got := make(chan error, 1)
-		go func() {
-			lease, err := a.client.Acquire(context.WithoutCancel(t.Context()), name, nil)
-			if err == nil {
-				err = lease.Release()
-			}
-			got <- err
-		}()
-		testkit.Eventually(t, "it waits", func() bool { return a.places(t, name) == 1 })
-		a.must(strings.Replace(fmt.Sprintf(end, name), ")", ", namespace => '"+k.Namespace+"')", 1), token)
-		testkit.Check(t, <-got)
+		token, waiter := a.must("SELECT @new_token()"), queue(name)
+		a.must("SELECT * FROM @claim($1, $2, '1 hour')", name, token)
+		sqltest.Ask(t, a.s, waiter)
+		if name == "expired" {
+			a.expire(name)
+		}
+		a.must(test.end, name, token)
+		var got engine.WakeUp
+		for got.Token != waiter.Token { // others may be woken again
+			got = testkit.Await(t, name+": it is woken", woken)
+		}
+		if got.Answer.State != test.want {
+			t.Errorf("%s: %+v, want %v", name, got, test.want)
+		}
+		if got := sqltest.Ask(t, a.s, waiter); got.State != store.Granted {
+			t.Errorf("%s: then %v", name, got.State)
+		}
 	}
 }
 

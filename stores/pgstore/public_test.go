@@ -26,7 +26,7 @@ type application struct {
 }
 
 func newApplication(t *testing.T) *application {
-	b := newBank(t, shared().URL(), nil)
+	b := newBank(t, shared().URL(), &Options{PruneEvery: -1}) // leases that have expired stay
 	role := b.s.names.schema + "_app"
 	rights := strings.NewReplacer("SCHEMA own", "SCHEMA "+b.s.names.schema, " app;", " "+role+";").Replace(b.s.names.sql(transactionRights))
 	shared().Query(fmt.Sprintf("CREATE ROLE %[1]s LOGIN; %[2]s GRANT INSERT ON %[3]s TO %[1]s", role, rights, b.ledger))
