@@ -32,6 +32,7 @@ type member[S any] interface {
 // received most is promoted.
 type group[S member[S]] struct {
 	standbys []*standby[S]
+	clients  []*wire.Wire // which lead to the primary
 
 	mu      sync.Mutex
 	primary S
@@ -57,21 +58,36 @@ func newGroup[S member[S]](owner servertest.Owner, primary S, n int, start func(
 	owner.Helper()
 	g := &group[S]{primary: primary}
 	for range n {
-		link, err := wire.Open(primary.Addr())
-		if err != nil {
-			owner.Fatalf("starting a standby: %v", err)
-		}
-		owner.Cleanup(func() {
-			if err := link.Close(); err != nil {
-				owner.Logf("closing the wire of a standby: %v", err)
-			}
-		})
+		link := g.open(owner)
 		s := &standby[S]{start(), link}
 		s.server.Follow(link.Addr())
 		g.standbys = append(g.standbys, s)
 	}
 	g.inStep()
 	return g
+}
+
+// open returns a wire to the primary.
+func (g *group[S]) open(owner servertest.Owner) *wire.Wire {
+	owner.Helper()
+	link, err := wire.Open(g.primary.Addr())
+	if err != nil {
+		owner.Fatalf("opening a wire to the primary: %v", err)
+	}
+	owner.Cleanup(func() {
+		if err := link.Close(); err != nil {
+			owner.Logf("closing a wire to the primary: %v", err)
+		}
+	})
+	return link
+}
+
+// follow returns a wire that leads to the primary, whichever server that is.
+func (g *group[S]) follow(owner servertest.Owner) *wire.Wire {
+	owner.Helper()
+	link := g.open(owner)
+	g.clients = append(g.clients, link)
+	return link
 }
 
 // Kill ends the primary at once.
@@ -134,6 +150,10 @@ func (g *group[S]) Promote(stays bool) (addr string, err error) {
 	for _, s := range g.standbys {
 		s.link.Lead(g.primary.Addr())
 		s.link.Set(wire.Trouble{}, nil)
+	}
+	for _, link := range g.clients {
+		link.Lead(g.primary.Addr())
+		link.Reset()
 	}
 	return g.primary.Addr(), nil
 }

@@ -20,12 +20,15 @@ func Postgres(owner servertest.Owner) *fault.Target {
 // BySQL is in the URL of PostgresBySQL, before the address of the pooler.
 const BySQL = "&application_name=by_sql_"
 
-// PostgresBySQL starts a PostgreSQL with a pooler in transaction mode, through which workers may take leases by
-// SQL, beside workers in Go.
+// PostgresBySQL is PostgresSynchronous with a pooler in transaction mode, through which workers may take leases
+// by SQL, beside workers in Go. The pooler follows the primary.
 func PostgresBySQL(owner servertest.Owner) *fault.Target {
 	owner.Helper()
-	t := Postgres(owner)
-	pooler := servertest.PgBouncer(owner, t.Server.(*servertest.PostgresServer), &servertest.PgBouncerOptions{PoolSize: 30, Settings: []string{"server_login_retry = 1"}})
+	t := PostgresSynchronous(owner)
+	g := t.Failover.(*group[*servertest.PostgresServer])
+	pooler := servertest.PgBouncer(owner, g.primary, &servertest.PgBouncerOptions{
+		PoolSize: 30, Through: g.follow(owner).Addr(), Settings: []string{"server_login_retry = 1"},
+	})
 	t.URL += BySQL + pooler.Addr()
 	return t
 }

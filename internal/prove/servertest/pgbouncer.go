@@ -31,6 +31,8 @@ type PgBouncerOptions struct {
 	// PreparedStatements is max_prepared_statements. PgBouncer before 1.21 refuses to
 	// start with it, see PgBouncerServer.Tracks. 0: the default of the version.
 	PreparedStatements int
+	// Through is an address that leads to the server; "": the server's own.
+	Through string
 	// Settings are more lines of its configuration, which override the others:
 	// "server_login_retry = 1".
 	Settings []string
@@ -87,10 +89,11 @@ func (o *PgBouncerOptions) config(f *folder, at *port, backend *PostgresServer) 
 	if backend.options.Password != "" {
 		method = "scram-sha-256"
 	}
+	host, to, _ := net.SplitHostPort(cmp.Or(o.Through, backend.Addr()))
 	lines := []string{
 		"[databases]",
 		// Users that are not in the file are looked up in the database.
-		"* = host=127.0.0.1 port=" + backend.port.String() + " auth_user=postgres",
+		"* = host=" + host + " port=" + to + " auth_user=postgres",
 		"[pgbouncer]",
 		"listen_addr = 127.0.0.1",
 		"listen_port = " + at.String(),
