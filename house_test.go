@@ -53,7 +53,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/progress"},
 		{Dir: "internal/quantity"},
 		{Dir: "internal/prove/servertest", Imports: []string{house.Root + "/internal/prove/wire"}},
-		{Dir: "stores/internal/sqltest", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/errtype", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/testkit", house.Root + "/internal/prove/wire"}},
+		{Dir: "stores/internal/sqltest", Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/errtype", house.Root + "/internal/product", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/testkit", house.Root + "/internal/prove/wire"}},
 		{Dir: "internal/slow", Tests: []string{house.Root + "/internal/prove/testkit"}},
 		{Dir: "internal/survey", Imports: []string{house.Root + "/store"}, Tests: []string{house.Root, house.Root + "/stores/memstore"}},
 		{Dir: "internal/prove/testkit"},

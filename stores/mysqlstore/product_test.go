@@ -16,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
 // answers are what a product says for its signs, where a sign is a part of it, or any text.
@@ -46,20 +47,11 @@ func TestProducts(t *testing.T) {
 				}
 				o := &Options{Prefix: testkit.Own()}
 				url := disguise(t, says)
-				if p.Store == product.Refused {
-					o.Migrate = true
-					s, err := Open(t.Context(), url, o)
-					for _, want := range []string{p.Name, p.Why, p.Cure, p.Source} {
-						if err == nil || !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
-							t.Fatalf("Open: %v, %v; want ErrUnsupported with %q", s, err, want)
-						}
-					}
-					if rows := mariadb().Query("SHOW TABLES LIKE '" + o.Prefix + "%'"); len(rows) > 0 {
-						t.Errorf("tables were made: %v", rows)
-					}
-					return
+				sqltest.Product(t, &p, ErrUnsupported,
+					func() (*Store, error) { return Open(t.Context(), url, &Options{Prefix: o.Prefix, Migrate: true}) }, func() *Store { return open(t, url, o) })
+				if rows := mariadb().Query("SHOW TABLES LIKE '" + o.Prefix + "%'"); p.Store == product.Refused && len(rows) > 0 {
+					t.Errorf("tables were made: %v", rows)
 				}
-				checkProduct(t, open(t, url, o), p.Name, map[product.Verdict]store.Severity{product.Untested: store.SeverityAdvice}[p.Store])
 			})
 		}
 	}
@@ -82,26 +74,7 @@ func TestUnknownProduct(t *testing.T) {
 		`"8.0.33-shiny", which dibs does not know`: {"version": "8.0.33-shiny", "version_comment": "ShinyDB"},
 		"does not tell this user what it is":       nil,
 	} {
-		checkProduct(t, open(t, disguise(t, says), &Options{Prefix: testkit.Own()}), want, store.SeverityUnchecked)
-	}
-}
-
-// checkProduct checks what Check finds about the product: a finding of that severity with the name,
-// or none if it is "".
-func checkProduct(t *testing.T, s *Store, name string, severity store.Severity) {
-	t.Helper()
-	found, err := s.Check(t.Context())
-	testkit.Must(t, err)
-	var about []store.Finding
-	for _, f := range found {
-		if f.Name == "product" {
-			about = append(about, f)
-		}
-	}
-	switch {
-	case severity == "" && len(about) == 0:
-	case len(about) != 1 || about[0].Severity != severity || !strings.Contains(about[0].What, name):
-		t.Errorf("found %+v, want %q with %q", about, severity, name)
+		sqltest.FindsProduct(t, open(t, disguise(t, says), &Options{Prefix: testkit.Own()}), want, store.SeverityUnchecked)
 	}
 }
 

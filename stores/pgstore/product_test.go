@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
 // versions are what products say of themselves, by their name.
@@ -38,20 +38,11 @@ func TestProducts(t *testing.T) {
 			}
 			o := &Options{Prefix: testkit.Own()}
 			url := disguise(t, says)
-			if p.Store == product.Refused {
-				o.Migrate = true
-				s, err := Open(t.Context(), url, o)
-				for _, want := range []string{p.Name, p.Why, p.Cure, p.Source} {
-					if err == nil || !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
-						t.Fatalf("Open: %v, %v; want ErrUnsupported with %q", s, err, want)
-					}
-				}
-				if n := shared().Query("SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE '" + o.Prefix + "%'")[0][0]; n != "0" {
-					t.Errorf("%s tables were made", n)
-				}
-				return
+			sqltest.Product(t, &p, ErrUnsupported,
+				func() (*Store, error) { return Open(t.Context(), url, &Options{Prefix: o.Prefix, Migrate: true}) }, func() *Store { return open(t, url, o) })
+			if n := shared().Query("SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE '" + o.Prefix + "%'")[0][0]; p.Store == product.Refused && n != "0" {
+				t.Errorf("%s tables were made", n)
 			}
-			checkProduct(t, open(t, url, o), p.Name, map[product.Verdict]store.Severity{product.Untested: store.SeverityAdvice}[p.Store])
 		})
 	}
 }
@@ -63,26 +54,7 @@ func TestUnknownProduct(t *testing.T) {
 		`"ShinyDB 3.1", which dibs does not know`: {"version()": "ShinyDB 3.1", "setting shiny.wal": "on"},
 		"does not tell this user what it is":      nil,
 	} {
-		checkProduct(t, open(t, disguise(t, says), &Options{Prefix: testkit.Own()}), want, store.SeverityUnchecked)
-	}
-}
-
-// checkProduct checks what Check finds about the product: a finding of that severity with the name,
-// or none if it is "".
-func checkProduct(t *testing.T, s *Store, name string, severity store.Severity) {
-	t.Helper()
-	found, err := s.Check(t.Context())
-	testkit.Must(t, err)
-	var about []store.Finding
-	for _, f := range found {
-		if f.Name == "product" {
-			about = append(about, f)
-		}
-	}
-	switch {
-	case severity == "" && len(about) == 0:
-	case len(about) != 1 || about[0].Severity != severity || !strings.Contains(about[0].What, name):
-		t.Errorf("found %+v, want %q with %q", about, severity, name)
+		sqltest.FindsProduct(t, open(t, disguise(t, says), &Options{Prefix: testkit.Own()}), want, store.SeverityUnchecked)
 	}
 }
 

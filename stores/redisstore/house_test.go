@@ -13,7 +13,7 @@ func TestHouse(t *testing.T) {
 		Imports: []string{house.Root + "/store", house.Root + "/store/backend", house.Root + "/internal/errtype", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/redis/rueidis"},
 		Tests: []string{
 			house.Root, house.Root + "/store/storetest", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house",
-			house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/wire",
+			house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/wire", house.Root + "/stores/internal/sqltest",
 		},
 	}})
 }

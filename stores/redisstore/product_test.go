@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +16,7 @@ import (
 	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
 // TestProducts: a product on which leases are not exclusive is refused by its name before a key is
@@ -33,16 +33,8 @@ func TestProducts(t *testing.T) {
 				info.WriteString(sign.Asked + ":" + sign.Says + "\r\n")
 			}
 			url := disguise(t, info.String())
-			if p.Store == product.Refused {
-				s, err := Open(t.Context(), url, nil)
-				for _, want := range []string{p.Name, p.Why, p.Cure, p.Source} {
-					if err == nil || !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
-						t.Fatalf("Open: %v, %v; want ErrUnsupported with %q", s, err, want)
-					}
-				}
-				return
-			}
-			checkProduct(t, open(t, url, nil), p.Name, map[product.Verdict]store.Severity{product.Untested: store.SeverityAdvice}[p.Store])
+			sqltest.Product(t, &p, ErrUnsupported,
+				func() (*Store, error) { return Open(t.Context(), url, nil) }, func() *Store { return open(t, url, nil) })
 		})
 	}
 }
@@ -68,26 +60,7 @@ func TestRefusedProductOfAClient(t *testing.T) {
 // TestUnknownProduct: a product that no table has runs, and Check says that nothing is known of it.
 func TestUnknownProduct(t *testing.T) {
 	t.Parallel()
-	checkProduct(t, open(t, disguise(t, "shiny_version:3.1\r\n"), nil), "does not tell this user what it is", store.SeverityUnchecked)
-}
-
-// checkProduct checks what Check finds about the product: a finding of that severity with the name,
-// or none if it is "".
-func checkProduct(t *testing.T, s *Store, name string, severity store.Severity) {
-	t.Helper()
-	found, err := s.Check(t.Context())
-	testkit.Must(t, err)
-	var about []store.Finding
-	for _, f := range found {
-		if f.Name == "product" {
-			about = append(about, f)
-		}
-	}
-	switch {
-	case severity == "" && len(about) == 0:
-	case len(about) != 1 || about[0].Severity != severity || !strings.Contains(about[0].What, name):
-		t.Errorf("found %+v, want %q with %q", about, severity, name)
-	}
+	sqltest.FindsProduct(t, open(t, disguise(t, "shiny_version:3.1\r\n"), nil), "does not tell this user what it is", store.SeverityUnchecked)
 }
 
 // disguise returns a URL of the shared server. A proxy in between replaces INFO by ECHO of the text,
