@@ -237,7 +237,7 @@ func TestReleaseWakes(t *testing.T) {
 	woken := make(chan engine.WakeUp, 9)
 	t.Cleanup(a.s.Notify(func(token store.Token, answer store.Answer) { woken <- engine.WakeUp{Token: token, Answer: answer} }))
 	queue := func(key string) store.Claim {
-		return store.Claim{Key: store.Key{Name: key}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1}
+		return store.Claim{Key: store.Key{Name: key}, Token: store.NewToken(), Mode: store.Queue, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}
 	}
 	sqltest.Hold(t, a.s, "another")
 	another := queue("another")
