@@ -12,6 +12,7 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/store/storetest"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
 // sharedValkey is sharedRedis, with Valkey.
@@ -109,7 +110,7 @@ func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 func TestProductValkey(t *testing.T) {
 	t.Parallel()
 	s := open(t, sharedValkey().URL(), nil)
-	checkProduct(t, s, "", "")
+	sqltest.FindsProduct(t, s, "", "")
 	servers, err := s.servers(t.Context())
 	testkit.Must(t, err)
 	met := product.Redis.Meet(servers[0].info).Products
