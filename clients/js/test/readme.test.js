@@ -30,6 +30,23 @@ test("every error is in the table", () => {
 test("the package has what it says", () => {
   const pack = JSON.parse(file("package.json"));
   assert.equal(pack.version, dibs.VERSION);
-  for (const name of pack.files) assert.ok(file(name).length > 0);
-  assert.deepEqual(Object.values(pack.exports["."]), ["./dibs.d.ts", "./dibs.js"]);
+  for (const [name, { types, default: module }] of Object.entries(pack.exports)) {
+    assert.deepEqual([types, module], [`./${name === "." ? "dibs" : name.slice(2)}.d.ts`, `./${name === "." ? "dibs" : name.slice(2)}.js`]);
+    for (const path of [types, module]) assert.ok(pack.files.includes(path.slice(2)) && file(path).length > 0, path);
+  }
+  // Every file that a module imports is in the package, and every file of the package is imported.
+  const imported = new Set();
+  const visit = (url) => {
+    if (imported.has(url.href)) return;
+    imported.add(url.href);
+    for (const [, path] of fs.readFileSync(url, "utf8").matchAll(/^(?:import|export) .*?from "(\.[^"]*)";$/gms)) visit(new URL(path, url));
+  };
+  for (const { default: module } of Object.values(pack.exports)) visit(new URL(`../${module}`, import.meta.url));
+  assert.ok(pack.files.includes("lib"));
+  for (const name of fs.readdirSync(new URL("../lib", import.meta.url))) assert.ok(imported.delete(new URL(`../lib/${name}`, import.meta.url).href), name);
+  assert.equal(imported.size, Object.keys(pack.exports).length);
+});
+
+test("no file is long", () => {
+  for (const name of fs.readdirSync(new URL("../lib", import.meta.url))) assert.ok(file(`lib/${name}`).split("\n").length <= 400, name);
 });

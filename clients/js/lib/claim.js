@@ -1,0 +1,143 @@
+// Claims: how they are asked, asked again, and settled.
+
+import { isUtf8 } from "node:buffer";
+import { createHash, randomBytes } from "node:crypto";
+import { BusyError, DibsError, OverloadedError, UNANSWERED, UnavailableError, elementError, refusal } from "./errors.js";
+import { jitter, now, passing, sleep, trying } from "./clock.js";
+
+const POLL = 20_000; // the longest call that waits
+export const PLACE_TTL = 10_000; // how long a waiter's place outlasts its last question
+export const KEEP_PATIENCE = 10_000; // how long what was waited or worked for is asked again
+
+// Claim is what a caller asks for, and what its token may have at the store.
+export class Claim {
+  open = false; // the token may have a lease or a place
+
+  constructor({ key, bytes }, options) {
+    Object.assign(this, options);
+    this.key = key;
+    this.bytes = bytes;
+    this.token ??= randomBytes(16).toString("hex");
+    this.stopTimeout = Math.max(this.stopTimeout ?? 0, this.ttl / 50 + 1);
+    // named names the key and the token, as each element of a call does.
+    this.named = isUtf8(bytes) ? { key: bytes.toString() } : { key_b64: bytes.toString("base64") };
+    if (this.namespace) this.named.namespace = this.namespace;
+    this.named.token = this.token;
+  }
+
+  get digest() {
+    return createHash("sha256").update(`${this.namespace}\0`).update(this.bytes).digest("hex").slice(0, 12);
+  }
+
+  // id is the public name of the token.
+  get id() {
+    const sum = createHash("sha256").update("dibs claim id\0").update(Buffer.from(this.token, "hex")).digest();
+    let bits = BigInt(`0x${sum.subarray(0, 10).toString("hex")}`);
+    let id = "";
+    for (let i = 0; i < 16; i++, bits >>= 5n) id = "abcdefghijklmnopqrstuvwxyz234567"[Number(bits & 31n)] + id;
+    return id;
+  }
+
+  // wire is the element of a claim.
+  wire(mode) {
+    const e = { ...this.named, mode, ttl_ms: Math.ceil(this.ttl), owner: this.owner };
+    if (mode !== "try") e.place_ttl_ms = Math.ceil(this.placeTTL ?? PLACE_TTL);
+    if (this.permits !== 1) e.permits = this.permits;
+    if (this.weight !== 1) e.weight = this.weight;
+    if (this.from) e.from = this.from;
+    if (this.grace !== undefined) e.grace_ms = Math.ceil(this.grace);
+    if (this.fingerprint) e.fingerprint = this.fingerprint;
+    if (this.maxAge !== undefined) e.max_age_ms = Math.ceil(this.maxAge);
+    if (this.atMostOnce) e.at_most_once = true;
+    return e;
+  }
+}
+
+// granted asks until the claim is granted, refused or given up, and resolves to the answer and when
+// the claim was sent.
+export async function granted(core, claim, wait) {
+  const start = now();
+  const once = claim.wait === 0;
+  const ends = claim.wait === undefined ? Infinity : start + claim.wait;
+  let heard = start;
+  let poll = 0;
+  let pause = 10;
+  for (;;) {
+    try {
+      const { answer, sent } = await ask(core, claim, once ? "try" : "queue", poll, wait);
+      if (answer.error) throw elementError(answer.error, claim);
+      heard = now();
+      pause = 10;
+      if (answer.state === "granted") {
+        // The trust counts from when the claim was sent. If that was long ago, the same claim is
+        // sent again: it gets the same lease, for a whole TTL.
+        if (poll === 0 || heard - sent < claim.ttl / 20) return { answer, sent };
+        poll = 0;
+        continue;
+      }
+      if (answer.state !== "held" || once || heard >= ends) throw refusal(claim, answer, heard - start);
+      poll = Math.min(ends - heard, POLL);
+    } catch (e) {
+      if (wait.ended) throw wait.reason;
+      if (!passing(e)) throw e;
+      // Until then the server waited on purpose. That the store is busy with the key is an answer.
+      if ((poll > 0 && e instanceof UnavailableError) || (!once && e instanceof BusyError)) heard = now();
+      pause = Math.min(pause * 2, 1000);
+      const rest = jitter(pause);
+      if (now() + rest > Math.min(heard + (once ? 1000 : KEEP_PATIENCE), once ? Infinity : ends)) throw e;
+      await sleep(rest, wait);
+      if (!(e instanceof OverloadedError)) poll = 0;
+    }
+  }
+}
+
+// ask sends the claim once and notes what it may have at the store.
+async function ask(core, claim, mode, poll, wait) {
+  const body = { claims: [claim.wire(mode)] };
+  if (poll > 0) body.wait_ms = Math.ceil(poll);
+  const { open } = claim;
+  claim.open = true;
+  try {
+    const { answers: [answer], sent } = await core.calls.call("claim", body, 1, { wait: poll, until: wait, silent: core.undoer.noting(claim) });
+    claim.open = answer.state === "granted" || answer.queued === true || answer.error !== undefined;
+    return { answer, sent };
+  } catch (e) {
+    if (!wait.ended && e instanceof DibsError && !e[UNANSWERED]) claim.open = open; // nothing was done
+    throw e;
+  }
+}
+
+// askTrying asks once, and again for a second if the server is away.
+export function askTrying(core, claim, mode) {
+  return trying(1000, async () => {
+    const silent = mode === "look" ? undefined : core.undoer.noting(claim);
+    const { answers: [answer] } = await core.calls.call("claim", { claims: [claim.wire(mode)] }, 1, { silent });
+    if (answer.error) throw elementError(answer.error, claim);
+    return answer;
+  });
+}
+
+// settleTrying sends a settlement until it is answered, and resolves to the LostError if there was
+// nothing to settle. If an earlier try may have done it, that is no loss, unless it is a record: the
+// same record may be written twice. hold.unanswered is the outcome of what was sent and not answered.
+export async function settleTrying(core, claim, settlement, patience, hold = { unanswered: null }) {
+  const { outcome } = settlement;
+  let repeated = false;
+  const { error } = await trying(patience, async () => {
+    const before = hold.unanswered;
+    hold.unanswered ??= outcome;
+    let again = false;
+    try {
+      let answer;
+      ({ answers: [answer], again } = await core.calls.call("settle", { settlements: [{ ...claim.named, ...settlement }] }, 1));
+      if (answer.error && answer.error.type !== "lost") throw elementError(answer.error, claim);
+      repeated = again || before === outcome;
+      return answer;
+    } catch (e) {
+      if (!again && !e[UNANSWERED]) hold.unanswered = before; // nothing was done
+      throw e;
+    }
+  });
+  core.undoer.settled(claim, outcome);
+  if (error && (!(repeated || hold.inTransaction) || outcome === "keep")) return elementError(error, claim);
+}

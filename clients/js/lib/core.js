@@ -1,0 +1,76 @@
+// What the calls of a client share, and what ends a wait.
+
+import { ClosedError } from "./errors.js";
+import { now, within } from "./clock.js";
+import { Calls } from "./wire.js";
+import { Renewer } from "./renewer.js";
+import { Undoer } from "./undoer.js";
+
+// Core is what a client's calls share.
+export class Core {
+  waits = new Set();
+  holds = new Set();
+  closed = null; // the ClosedError
+
+  constructor(address, timeout) {
+    this.timeout = timeout;
+    this.calls = new Calls(address, timeout);
+    this.renewer = new Renewer(this.calls, timeout);
+    this.undoer = new Undoer(this.calls, timeout);
+  }
+
+  close(limit) {
+    return (this.closing ??= this.end(limit));
+  }
+
+  async end(limit) {
+    this.closed = new ClosedError("dibs: the client is closed");
+    for (const wait of this.waits) wait.end(this.closed);
+    for (const hold of this.holds) hold.abort(this.closed);
+    const ends = now() + limit;
+    await within(limit, () => this.holds.size === 0 && this.waits.size === 0, (changed) => { this.changed = changed; });
+    await this.undoer.flush(Math.max(ends - now(), 0));
+    this.renewer.stop();
+    this.undoer.stop();
+    this.calls.close(this.closed);
+    await new Promise(setImmediate); // the callers hear of it before the program may exit
+  }
+
+  remove(set, one) {
+    set.delete(one);
+    this.changed?.();
+  }
+}
+
+// Wait is what may end a caller's wait early: its signal, and the end of the client.
+export class Wait {
+  ended = false;
+
+  constructor(core, signal) {
+    if (core.closed) throw core.closed;
+    signal?.throwIfAborted();
+    this.core = core;
+    this.signal = signal;
+    this.listener = () => this.end(signal.reason);
+    signal?.addEventListener("abort", this.listener, { once: true });
+    core.waits.add(this);
+  }
+
+  end(reason) {
+    this.ended = true;
+    this.reason = reason;
+    this.stopping?.(reason);
+  }
+
+  // stop says what is to be called at the end: of what the caller waits for now.
+  stop(stopping) {
+    this.stopping = stopping;
+    if (this.ended) stopping(this.reason);
+  }
+
+  done() {
+    this.stopping = undefined;
+    this.signal?.removeEventListener("abort", this.listener);
+    this.core.remove(this.core.waits, this);
+  }
+}
