@@ -18,7 +18,7 @@ export class Claim {
     this.key = key;
     this.bytes = bytes;
     this.token ??= randomBytes(16).toString("hex");
-    this.stopTimeout = Math.max(this.stopTimeout ?? 0, this.ttl / 50 + 1);
+    this.margin = Math.max(this.stopTimeout ?? 0, this.ttl / 50 + 1);
     // named names the key and the token, as each element of a call does.
     this.named = isUtf8(bytes) ? { key: bytes.toString() } : { key_b64: bytes.toString("base64") };
     if (this.namespace) this.named.namespace = this.namespace;

@@ -68,7 +68,7 @@ export class Hold {
 
   // trust extends the trust: the server confirmed the lease in answer to what was sent then.
   trust(sent) {
-    this.trusted = Math.min(Math.max(this.trusted, sent + this.claim.ttl - this.claim.stopTimeout), this.limit);
+    this.trusted = Math.min(Math.max(this.trusted, sent + this.claim.ttl - this.claim.margin), this.limit);
     if (this.renews) this.due = sent + this.claim.ttl / 3;
   }
 
