@@ -157,41 +157,6 @@ func TestMaxWaiters(t *testing.T) {
 	})
 }
 
-// A record answers all waiters that accept it, however many there are.
-func TestKeepWakesAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := open(t, nil)
-		woken := map[store.Token]int{}
-		stop := s.Notify(func(t store.Token, _ store.Answer) { woken[t]++ })
-		holder := store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour}
-		claim(t, s, holder)
-		waiters := make([]store.Claim, 10_000)
-		for i := range waiters {
-			waiters[i] = store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, PlaceTTL: time.Hour, MaxAge: time.Hour}
-			claim(t, s, waiters[i])
-		}
-		x := store.Settlement{Key: holder.Key, Token: holder.Token, Outcome: store.Keep, Retention: time.Hour}
-		testkit.Must(t, settle(t, s, x))
-		for i, c := range waiters {
-			if n := woken[c.Token]; n != 1 {
-				t.Fatalf("waiter %d was woken %d times", i, n)
-			}
-			if a := claim(t, s, c); a.State != store.Done {
-				t.Fatalf("waiter %d: %+v", i, a)
-			}
-		}
-		stop()
-		clear(woken)
-		lock := store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour}
-		claim(t, s, lock)
-		next := store.Claim{Key: named("k"), Token: store.NewToken(), Mode: store.Queue, PlaceTTL: time.Hour}
-		claim(t, s, next)
-		if settle(t, s, store.Settlement{Key: lock.Key, Token: lock.Token}); len(woken) != 0 {
-			t.Fatal("woken after stop")
-		}
-	})
-}
-
 func TestClose(t *testing.T) {
 	s := open(t, nil)
 	c := store.Claim{Key: named("k"), Token: store.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}

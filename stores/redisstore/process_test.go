@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 // children use the store with the URL in their argument. They end when their standard input does.
 var children = testkit.Children{
-	"wait":    childWait,
 	"waiters": childWaiters,
 }
 
@@ -22,24 +20,6 @@ const waitedFor = "waited for"
 
 // waitersOfProcess is how many waiters one process has.
 const waitersOfProcess = 5
-
-// childWait waits for its turn, says what it got, and holds it to its end.
-func childWait(args []string) error {
-	c, done, err := childClient(args[0])
-	if err != nil {
-		return err
-	}
-	defer done()
-	lease, err := c.Acquire(context.Background(), waitedFor, nil)
-	if err != nil {
-		return err
-	}
-	fmt.Println("granted", lease.Fence(), lease.Attempt())
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		return err
-	}
-	return lease.Release()
-}
 
 // childWaiters waits many times. It is meant to be killed.
 func childWaiters(args []string) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -202,63 +201,6 @@ func subscribedOf(s *Store, k store.Key) int {
 		}
 	}
 	return n
-}
-
-// TestFrozenWaiter: a waiter stops as it is granted the key. It loses its turn
-// and no other waiter more than that; when it goes on it knows.
-func TestFrozenWaiter(t *testing.T) {
-	t.Parallel()
-	url := ownURL()
-	s := open(t, url, nil)
-	c := newClient(t, s, &dibs.Options{Namespace: "test"})
-	held, err := c.Acquire(t.Context(), waitedFor, nil)
-	testkit.Must(t, err)
-	frozen := failpoint.Start(t, "", testkit.Child("wait", url))
-	testkit.Eventually(t, "the waiter of the child has a channel", func() bool { return subscribedOf(s, held.Key()) == 1 })
-
-	// Behind the child.
-	type grant struct {
-		lease *dibs.Lease
-		at    time.Time
-	}
-	behind := make(chan grant, 1)
-	go func() {
-		lease, err := c.Acquire(t.Context(), waitedFor, nil)
-		testkit.Check(t, err)
-		behind <- grant{lease, time.Now()}
-	}()
-	testkit.Eventually(t, "another waits", func() bool { return waitersOf(t, s, held.Key()) == 2 })
-
-	servertest.Freeze(t, frozen.Process)
-	// What it asked as it was stopped is answered before what is asked now.
-	if n := waitersOf(t, s, held.Key()); n != 2 {
-		t.Fatalf("%d wait, want the child and the one behind it", n)
-	}
-	start := time.Now()
-	testkit.Must(t, held.Release())
-	next := testkit.Await(t, "the grant to the next", behind)
-	if next.lease == nil {
-		return
-	}
-	if d := next.at.Sub(start); d < store.PushedTTL {
-		t.Errorf("the next was served after %v, want a turn of %v at least", d, store.PushedTTL)
-	}
-
-	testkit.Must(t, frozen.Signal(syscall.SIGCONT))
-	testkit.Eventually(t, "the child is in the queue again", func() bool { return waitersOf(t, s, held.Key()) == 1 })
-	testkit.Must(t, next.lease.Release())
-	var fence uint64
-	var attempt int
-	if _, err := fmt.Sscanf(frozen.Says(), "granted %d %d", &fence, &attempt); err != nil {
-		t.Fatal(err)
-	}
-	if fence <= next.lease.Fence() { // it had not taken the grant that was pushed while it stood
-		t.Errorf("the child has fence %d, and the one before it %d", fence, next.lease.Fence())
-	}
-	if attempt != 1 {
-		t.Errorf("the child sees %d abandoned leases; the one before it was settled", attempt-1)
-	}
-	frozen.End()
 }
 
 // TestLostReplies: the server does what it is asked, and the connection ends

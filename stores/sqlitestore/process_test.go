@@ -20,7 +20,6 @@ var children = testkit.Children{
 	"open":  childOpen,
 	"calls": childCalls,
 	"book":  childBook,
-	"serve": childServe,
 }
 
 func TestMain(m *testing.M) { testkit.Main(m, children) }

@@ -157,18 +157,6 @@ func TestLimits(t *testing.T) {
 	mustSettle(t, s, x)
 }
 
-func TestDeadWaitersMakeRoom(t *testing.T) {
-	c := newTestClock("a", time.Hour)
-	s := openTest(t, testFile(t), &Options{MaxWaiters: 2}, c.clock())
-	first, dead, alive := lock("k"), lock("k"), lock("k")
-	first.Mode, dead.Mode, alive.Mode = store.Reserve, store.Queue, store.Queue
-	dead.PlaceTTL = time.Second
-	wantState(t, "a place", claimOne(t, s, first), store.Held)
-	wantState(t, "a short place", claimOne(t, s, dead), store.Held)
-	c.pass(2 * time.Second)
-	wantState(t, "a place instead of a dead one", claimOne(t, s, alive), store.Held)
-}
-
 // A queue of 10,000 is asked for, left and granted without being walked through.
 func TestLongQueue(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
@@ -189,28 +177,5 @@ func TestLongQueue(t *testing.T) {
 			t.Fatalf("grant %d has fence %d after %d", i, a.Fence, answers[i].Fence)
 		}
 		answers[i+1] = a
-	}
-}
-
-func TestSameTokenAfterItsLeaseRanOut(t *testing.T) {
-	c := newTestClock("a", time.Hour)
-	s := openTest(t, testFile(t), nil, c.clock())
-	claim := lock("k")
-	first := mustGrant(t, s, claim)
-	saved := []error{nil}
-	err := s.Renew(t.Context(), []store.Renewal{{Key: claim.Key, Token: claim.Token, TTL: time.Second, Progress: []byte("half")}}, saved)
-	if err != nil || saved[0] != nil {
-		t.Fatal(err, saved)
-	}
-	c.pass(2 * time.Second)
-	for range 2 { // the second time it is the same grant
-		a := mustGrant(t, s, claim)
-		if a.Attempt != 2 || a.Fence <= first.Fence || string(a.Progress) != "half" {
-			t.Errorf("the token was answered %+v after its lease ran out", a)
-		}
-	}
-	mustSettle(t, s, release(claim))
-	if a := mustGrant(t, s, lock("k")); a.Attempt != 1 || a.Progress != nil {
-		t.Errorf("after a clean end the answer is %+v", a)
 	}
 }

@@ -22,40 +22,6 @@ func receive(t *testing.T, what string, tokens <-chan store.Token, want store.To
 	}
 }
 
-func TestWakes(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		end  func(s *Store, holder store.Claim) error // of the holder's lease
-	}{
-		{"release", func(s *Store, c store.Claim) error { return settleOne(t, s, release(c)) }},
-		{"keep", func(s *Store, c store.Claim) error {
-			return settleOne(t, s, store.Settlement{Key: c.Key, Token: c.Token, Outcome: store.Keep, Retention: time.Hour})
-		}},
-		{"evict", func(s *Store, c store.Claim) error {
-			_, err := s.ForceRelease(t.Context(), c.Key, "")
-			return err
-		}},
-	} {
-		for _, where := range []string{"this process", "another process"} {
-			t.Run(test.name+" in "+where, func(t *testing.T) {
-				path := testFile(t)
-				s := openTest(t, path, nil, hostClock)
-				by := s
-				if where != "this process" {
-					by = openTest(t, path, nil, hostClock)
-				}
-				tokens := woken(t, s)
-				holder, waiter := lock("k"), lock("k")
-				waiter.Mode, waiter.MaxAge = store.Queue, store.AnyAge
-				mustGrant(t, by, holder)
-				wantState(t, "the waiter", claimOne(t, s, waiter), store.Held)
-				testkit.Must(t, test.end(by, holder))
-				receive(t, "the end of the lease", tokens, waiter.Token)
-			})
-		}
-	}
-}
-
 // The file is not read without waiters.
 func TestNobodyWaits(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
