@@ -42,38 +42,34 @@ func statementsOf(t *testing.T, db *sql.DB) (n int) {
 // is the settlement: the waiter finds its grant when it looks, which it does by a
 // connection of its own.
 func TestCost(t *testing.T) {
-	t.Parallel()
-	for name, server := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := &Options{Prefix: testkit.Own(), PruneEvery: -1}
-			open(t, server().URL(), o)
-			config, trips := counting(t, server().DSN())
-			s, err := New(t.Context(), config, o)
-			testkit.Must(t, err)
-			defer s.Close()
-			// A look is made by a connection that does not count.
-			polls := s.polls
-			s.polls = openDB(t, server().URL())
-			defer func() { s.polls.Close(); s.polls = polls }()
-			asked := 0
-			sqltest.Costs(t, suite(server()), s, func() (c sqltest.Cost) {
-				for _, db := range []*sql.DB{s.front, s.back} {
-					db.SetMaxOpenConns(1)
-					c.Statements += statementsOf(t, db) - asked
-				}
-				asked++
-				c.RoundTrips = int(trips.Load()) - 2*asked
-				return c
-			}, map[string]sqltest.Cost{
-				"claim": {Statements: 5, RoundTrips: 1}, "claim of 64": {Statements: 5, RoundTrips: 1},
-				"renewal": {Statements: 7, RoundTrips: 1}, "renewal of 64": {Statements: 7, RoundTrips: 1},
-				"settlement": {Statements: 7, RoundTrips: 1}, "settlement of 64": {Statements: 7, RoundTrips: 1},
-				"wait":   {Statements: 18, RoundTrips: 3}, // claim, and again with all there is to know: read, and written
-				"replay": {Statements: 5, RoundTrips: 1}, "hand-over": {Statements: 19, RoundTrips: 3},
-			})
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		o := &Options{Prefix: testkit.Own(), PruneEvery: -1}
+		open(t, server.URL(), o)
+		config, trips := counting(t, server.DSN())
+		s, err := New(t.Context(), config, o)
+		testkit.Must(t, err)
+		defer s.Close()
+		// A look is made by a connection that does not count.
+		polls := s.polls
+		s.polls = openDB(t, server.URL())
+		defer func() { s.polls.Close(); s.polls = polls }()
+		asked := 0
+		sqltest.Costs(t, suite(server), s, func() (c sqltest.Cost) {
+			for _, db := range []*sql.DB{s.front, s.back} {
+				db.SetMaxOpenConns(1)
+				c.Statements += statementsOf(t, db) - asked
+			}
+			asked++
+			c.RoundTrips = int(trips.Load()) - 2*asked
+			return c
+		}, map[string]sqltest.Cost{
+			"claim": {Statements: 5, RoundTrips: 1}, "claim of 64": {Statements: 5, RoundTrips: 1},
+			"renewal": {Statements: 7, RoundTrips: 1}, "renewal of 64": {Statements: 7, RoundTrips: 1},
+			"settlement": {Statements: 7, RoundTrips: 1}, "settlement of 64": {Statements: 7, RoundTrips: 1},
+			"wait":   {Statements: 18, RoundTrips: 3}, // claim, and again with all there is to know: read, and written
+			"replay": {Statements: 5, RoundTrips: 1}, "hand-over": {Statements: 19, RoundTrips: 3},
 		})
-	}
+	})
 }
 
 // TestTransactionCost counts round trips: exactly once costs one for the claim, by the

@@ -41,30 +41,25 @@ func TestRenewalWithoutAnswer(t *testing.T) {
 // TestStandstill: a process that pauses in the middle of a transaction does not
 // keep the key's row locked for long.
 func TestStandstill(t *testing.T) {
-	t.Parallel()
-	for name, get := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := get()
-			s := open(t, server.URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
-			k := store.Key{Name: "k"}
-			sqltest.Cycle(t, s, k)
-			err := use(t.Context(), s.front, func(c *sql.Conn) error {
-				lock := s.script().raw(begins).done()
-				loadBatch(lock, engine.NewBatch(engine.Tokens{engine.KeyOf(k): nil}, false, 0), remote.Locking, new(bool))
-				testkit.Check(t, lock.run(t.Context(), c))
-				// The others wait, and fail alone, until the server has had enough of it.
-				testkit.Eventually(t, "the row is free", func() bool {
-					answers := make([]store.Answer, 1)
-					claim := store.Claim{Key: k, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
-					testkit.Check(t, s.Claim(t.Context(), []store.Claim{claim}, answers))
-					return answers[0].State == store.Granted
-				})
-				return s.script().raw("COMMIT").done().run(t.Context(), c)
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		s := open(t, server.URL(), &Options{Prefix: testkit.Own(), PruneEvery: -1})
+		k := store.Key{Name: "k"}
+		sqltest.Cycle(t, s, k)
+		err := use(t.Context(), s.front, func(c *sql.Conn) error {
+			lock := s.script().raw(begins).done()
+			loadBatch(lock, engine.NewBatch(engine.Tokens{engine.KeyOf(k): nil}, false, 0), remote.Locking, new(bool))
+			testkit.Check(t, lock.run(t.Context(), c))
+			// The others wait, and fail alone, until the server has had enough of it.
+			testkit.Eventually(t, "the row is free", func() bool {
+				answers := make([]store.Answer, 1)
+				claim := store.Claim{Key: k, Token: store.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
+				testkit.Check(t, s.Claim(t.Context(), []store.Claim{claim}, answers))
+				return answers[0].State == store.Granted
 			})
-			if err == nil {
-				t.Error("the transaction was not ended")
-			}
+			return s.script().raw("COMMIT").done().run(t.Context(), c)
 		})
-	}
+		if err == nil {
+			t.Error("the transaction was not ended")
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
@@ -18,33 +19,28 @@ import (
 // TestMigrateAtOnce: ten processes that start at once make one set of tables, on both
 // kinds of servers.
 func TestMigrateAtOnce(t *testing.T) {
-	t.Parallel()
-	for name, get := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := get()
-			prefix := testkit.Own()
-			var all sync.WaitGroup
-			for range 10 {
-				db := openDB(t, server.URL())
-				all.Go(func() {
-					testkit.Check(t, Migrate(t.Context(), db, &Options{Prefix: prefix}))
-				})
-			}
-			all.Wait()
-			sqltest.Work(t, open(t, server.URL(), &Options{Prefix: prefix}))
-			if got := server.Query("SELECT COUNT(*) FROM " + prefix + "_meta")[0][0]; got != "1" {
-				t.Errorf("%s rows in the table of which there is one", got)
-			}
-			var got []string
-			for _, row := range server.Query("SHOW TABLES LIKE '" + prefix + "\\_%'") {
-				got = append(got, strings.TrimPrefix(row[0], prefix+"_"))
-			}
-			if len(got) != len(tables) {
-				t.Errorf("the tables are %v, want %v", got, tables)
-			}
-		})
-	}
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		prefix := testkit.Own()
+		var all sync.WaitGroup
+		for range 10 {
+			db := openDB(t, server.URL())
+			all.Go(func() {
+				testkit.Check(t, Migrate(t.Context(), db, &Options{Prefix: prefix}))
+			})
+		}
+		all.Wait()
+		sqltest.Work(t, open(t, server.URL(), &Options{Prefix: prefix}))
+		if got := server.Query("SELECT COUNT(*) FROM " + prefix + "_meta")[0][0]; got != "1" {
+			t.Errorf("%s rows in the table of which there is one", got)
+		}
+		var got []string
+		for _, row := range server.Query("SHOW TABLES LIKE '" + prefix + "\\_%'") {
+			got = append(got, strings.TrimPrefix(row[0], prefix+"_"))
+		}
+		if len(got) != len(tables) {
+			t.Errorf("the tables are %v, want %v", got, tables)
+		}
+	})
 }
 
 // TestMigrateAgain: a migration that was cut short is made up for.
@@ -59,31 +55,26 @@ func TestMigrateAgain(t *testing.T) {
 // TestMigrateUncommitted: an application whose connections do not commit by themselves
 // migrates all the same, also several at once that have looked before.
 func TestMigrateUncommitted(t *testing.T) {
-	t.Parallel()
-	for name, get := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := get()
-			prefix := testkit.Own()
-			config, _, err := parse(server.URL(), nil)
-			testkit.Must(t, err)
-			config.Params = map[string]string{"autocommit": "0"}
-			c, err := mysql.NewConnector(config)
-			testkit.Must(t, err)
-			db := sql.OpenDB(c)
-			defer db.Close()
-			var all sync.WaitGroup
-			for range 4 {
-				all.Go(func() {
-					testkit.Check(t, Migrate(t.Context(), db, &Options{Prefix: prefix}))
-				})
-			}
-			all.Wait()
-			s, err := Open(t.Context(), server.URL(), &Options{Prefix: prefix})
-			testkit.Must(t, err)
-			testkit.Check(t, s.Close())
-		})
-	}
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		prefix := testkit.Own()
+		config, _, err := parse(server.URL(), nil)
+		testkit.Must(t, err)
+		config.Params = map[string]string{"autocommit": "0"}
+		c, err := mysql.NewConnector(config)
+		testkit.Must(t, err)
+		db := sql.OpenDB(c)
+		defer db.Close()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				testkit.Check(t, Migrate(t.Context(), db, &Options{Prefix: prefix}))
+			})
+		}
+		all.Wait()
+		s, err := Open(t.Context(), server.URL(), &Options{Prefix: prefix})
+		testkit.Must(t, err)
+		testkit.Check(t, s.Close())
+	})
 }
 
 // TestMigrations: what is printed makes a store, when it is run by hand, also twice.

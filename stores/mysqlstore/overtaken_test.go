@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/store/engine"
@@ -94,29 +95,25 @@ func TestClaimMeetsItsSettlement(t *testing.T) {
 // TestWaitersMeetASettlement: a settlement that found no row of a key has not locked it, so it does
 // not serve the waiters that came to the key since.
 func TestWaitersMeetASettlement(t *testing.T) {
-	t.Parallel()
-	for kind, server := range servers {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			o, errs, err := meet(t, server().URL(), store.Abandon, func(o *overtaken) {
-				t.Cleanup(o.s.Notify(func(_ store.Token, a store.Answer) {
-					if a.State == store.Granted {
-						t.Error("a waiter was granted a key that is held")
-					}
-				}))
-				holder, waiter := o.late, o.late
-				holder.Token, waiter.Token = store.NewToken(), store.NewToken()
-				waiter.Mode, waiter.PlaceTTL = store.Queue, time.Minute
-				o.claim(holder, store.Granted)
-				o.claim(waiter, store.Held)
-			})
-			if err != nil || !errors.Is(errs[0], store.ErrLost) || errs[1] != nil {
-				t.Fatal(err, errs)
-			}
-			look := store.Claim{Key: o.late.Key, Mode: store.Look, Permits: 1, Weight: 1}
-			if a := o.claim(look, store.Held); a.Ahead != 1 {
-				t.Errorf("%+v, want a waiter", a)
-			}
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		o, errs, err := meet(t, server.URL(), store.Abandon, func(o *overtaken) {
+			t.Cleanup(o.s.Notify(func(_ store.Token, a store.Answer) {
+				if a.State == store.Granted {
+					t.Error("a waiter was granted a key that is held")
+				}
+			}))
+			holder, waiter := o.late, o.late
+			holder.Token, waiter.Token = store.NewToken(), store.NewToken()
+			waiter.Mode, waiter.PlaceTTL = store.Queue, time.Minute
+			o.claim(holder, store.Granted)
+			o.claim(waiter, store.Held)
 		})
-	}
+		if err != nil || !errors.Is(errs[0], store.ErrLost) || errs[1] != nil {
+			t.Fatal(err, errs)
+		}
+		look := store.Claim{Key: o.late.Key, Mode: store.Look, Permits: 1, Weight: 1}
+		if a := o.claim(look, store.Held); a.Ahead != 1 {
+			t.Errorf("%+v, want a waiter", a)
+		}
+	})
 }

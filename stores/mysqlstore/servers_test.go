@@ -41,6 +41,17 @@ var odd = sync.OnceValue(func() *servertest.MariaDBServer {
 // servers are those on which the store works, but for the odd one. At night MySQL is one.
 var servers = map[string]func() *servertest.MariaDBServer{"MariaDB": mariadb}
 
+// onServers runs a test on each of them, at the same time.
+func onServers(t *testing.T, test func(t *testing.T, server *servertest.MariaDBServer)) {
+	t.Parallel()
+	for name, get := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, get())
+		})
+	}
+}
+
 // serverOf returns the server of a case whose name begins with it; nil if it is none of
 // those that are tried now.
 func serverOf(name string) func() *servertest.MariaDBServer {

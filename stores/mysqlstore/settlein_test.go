@@ -263,74 +263,66 @@ GRANT SELECT, INSERT, UPDATE ON app.@record TO web;`
 
 // TestTransactionRights: the application's user needs those rights, and no others.
 func TestTransactionRights(t *testing.T) {
-	t.Parallel()
-	for name, server := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBank(t, server(), "")
-			user := b.s.options.Prefix + "_web"
-			b.query(t, fmt.Sprintf("CREATE USER %s@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT INSERT ON %s TO %[1]s@'127.0.0.1'", user, b.ledger))
-			as := strings.NewReplacer("`", "", " TO web", " TO "+user+"@'127.0.0.1'")
-			b.query(t, as.Replace(b.s.names.sql(transactionRights)))
-			tr := b.s.Transactions(openDSN(t, strings.Replace(b.server.DSN(), "root@", user+":secret@", 1)), nil)
-			for range 2 {
-				if got, err := b.book(t.Context(), tr, "k"); err != nil || got != "booked k" || b.entries(t, "k") != 1 {
-					t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
-				}
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		b := newBank(t, server, "")
+		user := b.s.options.Prefix + "_web"
+		b.query(t, fmt.Sprintf("CREATE USER %s@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT INSERT ON %s TO %[1]s@'127.0.0.1'", user, b.ledger))
+		as := strings.NewReplacer("`", "", " TO web", " TO "+user+"@'127.0.0.1'")
+		b.query(t, as.Replace(b.s.names.sql(transactionRights)))
+		tr := b.s.Transactions(openDSN(t, strings.Replace(b.server.DSN(), "root@", user+":secret@", 1)), nil)
+		for range 2 {
+			if got, err := b.book(t.Context(), tr, "k"); err != nil || got != "booked k" || b.entries(t, "k") != 1 {
+				t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
 			}
-			for _, right := range []string{
-				"SELECT ON app.@key", "UPDATE ON app.@key", "SELECT ON app.@record", "INSERT ON app.@record", "UPDATE ON app.@record",
-			} {
-				on := b.s.names.sql(right)
-				b.query(t, "REVOKE "+on+" FROM "+user+"@'127.0.0.1'")
-				if _, err := b.book(t.Context(), tr, "without "+on); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, store.ErrRolledBack) {
-					t.Errorf("without %s: %v, want ErrUnauthorized and ErrRolledBack", on, err)
-				}
-				if n := b.query(t, "SELECT COUNT(*) FROM "+b.ledger)[0][0]; n != "1" {
-					t.Errorf("%s entries after a run whose key could not be settled, want 1", n)
-				}
-				b.query(t, "GRANT "+on+" TO "+user+"@'127.0.0.1'")
+		}
+		for _, right := range []string{
+			"SELECT ON app.@key", "UPDATE ON app.@key", "SELECT ON app.@record", "INSERT ON app.@record", "UPDATE ON app.@record",
+		} {
+			on := b.s.names.sql(right)
+			b.query(t, "REVOKE "+on+" FROM "+user+"@'127.0.0.1'")
+			if _, err := b.book(t.Context(), tr, "without "+on); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, store.ErrRolledBack) {
+				t.Errorf("without %s: %v, want ErrUnauthorized and ErrRolledBack", on, err)
 			}
-		})
-	}
+			if n := b.query(t, "SELECT COUNT(*) FROM "+b.ledger)[0][0]; n != "1" {
+				t.Errorf("%s entries after a run whose key could not be settled, want 1", n)
+			}
+			b.query(t, "GRANT "+on+" TO "+user+"@'127.0.0.1'")
+		}
+	})
 }
 
 // TestUnknownCommit: where the answer to COMMIT is lost, or the connection is before the
 // server has it, it is found out what became of it.
 func TestUnknownCommit(t *testing.T) {
-	t.Parallel()
-	for name, server := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBank(t, server(), "")
-			wire := servertest.NewWire(t, b.server.Addr())
-			tr := b.s.Transactions(openDSN(t, b.server.DSNAt(wire.Addr())), nil)
-			var lost <-chan struct{}
-			got, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
-				_, err := tx.ExecContext(ctx, b.entry("k"))
-				lost = wire.LoseReplyTo("COMMIT")
-				return "answer", err
-			})
-			<-lost
-			if err != nil || got != "answer" || b.entries(t, "k") != 1 {
-				t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
-			}
-			if got, err = b.book(t.Context(), tr, "k"); err != nil || got != "answer" {
-				t.Errorf("then %q, %v", got, err)
-			}
-			wire.Mend()
-			got, err = OnceTx(t.Context(), b.client, tr, "l", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
-				_, err := tx.ExecContext(ctx, b.entry("l"))
-				wire.Cut()
-				return "answer", err
-			})
-			if !errors.Is(err, store.ErrRolledBack) || got != "" || b.entries(t, "l") != 0 {
-				t.Errorf("cut off: %q, %v, %d entries", got, err, b.entries(t, "l"))
-			}
-			wire.Mend()
-			if got, err = b.book(t.Context(), tr, "l"); err != nil || got != "booked l" {
-				t.Errorf("then %q, %v", got, err)
-			}
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		b := newBank(t, server, "")
+		wire := servertest.NewWire(t, b.server.Addr())
+		tr := b.s.Transactions(openDSN(t, b.server.DSNAt(wire.Addr())), nil)
+		var lost <-chan struct{}
+		got, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
+			_, err := tx.ExecContext(ctx, b.entry("k"))
+			lost = wire.LoseReplyTo("COMMIT")
+			return "answer", err
 		})
-	}
+		<-lost
+		if err != nil || got != "answer" || b.entries(t, "k") != 1 {
+			t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
+		}
+		if got, err = b.book(t.Context(), tr, "k"); err != nil || got != "answer" {
+			t.Errorf("then %q, %v", got, err)
+		}
+		wire.Mend()
+		got, err = OnceTx(t.Context(), b.client, tr, "l", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
+			_, err := tx.ExecContext(ctx, b.entry("l"))
+			wire.Cut()
+			return "answer", err
+		})
+		if !errors.Is(err, store.ErrRolledBack) || got != "" || b.entries(t, "l") != 0 {
+			t.Errorf("cut off: %q, %v, %d entries", got, err, b.entries(t, "l"))
+		}
+		wire.Mend()
+		if got, err = b.book(t.Context(), tr, "l"); err != nil || got != "booked l" {
+			t.Errorf("then %q, %v", got, err)
+		}
+	})
 }

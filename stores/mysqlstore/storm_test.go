@@ -2,14 +2,14 @@
 
 package mysqlstore
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+)
 
 func TestStorm(t *testing.T) {
-	t.Parallel()
-	for name, server := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			suite(server()).Storm(t)
-		})
-	}
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		suite(server).Storm(t)
+	})
 }

@@ -96,13 +96,9 @@ func openWrong(t testing.TB, server *servertest.MariaDBServer, prefix string, of
 }
 
 func TestServer(t *testing.T) {
-	t.Parallel()
-	for name, server := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			suite(server()).Run(t)
-		})
-	}
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		suite(server).Run(t)
+	})
 }
 
 // suiteBank opens a bank of the suite's, with transactions of that kind.

@@ -188,40 +188,36 @@ func TestRowsLeftOpen(t *testing.T) {
 // TestConnectionSettings: whatever the application's connections have set, the answer
 // is kept, bytes and all.
 func TestConnectionSettings(t *testing.T) {
-	t.Parallel()
 	answer := strings.Repeat("'\"`\\\x00\x1a\n%?;ä€", 300)
-	for server, get := range servers {
-		t.Run(server, func(t *testing.T) {
-			t.Parallel()
-			b := newBank(t, get(), "")
-			get().Query("CREATE DATABASE `" + b.s.options.Prefix + " else`")
-			for _, params := range []string{
-				"charset=latin1", "charset=gbk", "charset=binary", "collation=utf8mb4_bin",
-				"sql_mode=''", "sql_mode='ANSI_QUOTES'", "sql_mode='NO_BACKSLASH_ESCAPES'", "sql_mode='ANSI,HIGH_NOT_PRECEDENCE,STRICT_ALL_TABLES'",
-				"interpolateParams=true", "parseTime=true&loc=Local", "time_zone='%2B13:00'", "time_zone='-11:30'",
-				"columnsWithAlias=true", "rejectReadOnly=true", "checkConnLiveness=false", "sql_safe_updates=1", "sql_select_limit=1",
-				"completion_type=1", "timestamp=1000000000", "compress=true", "maxAllowedPacket=1000000", "multiStatements=true",
-				"lock_wait_timeout=1", "innodb_lock_wait_timeout=1", "transaction_isolation='READ-UNCOMMITTED'",
-			} {
-				if server == "MariaDB" {
-					params = strings.Replace(params, "transaction_isolation", "tx_isolation", 1)
-				}
-				dsn := strings.Replace(get().DSN(), "/app", "/"+strings.ReplaceAll(b.s.options.Prefix+" else", " ", "%20"), 1) + "?" + params
-				tr := b.s.Transactions(openDSN(t, dsn), nil)
-				for range 2 {
-					got, err := OnceTx(t.Context(), b.client, tr, params, nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
-						_, err := tx.ExecContext(ctx, "INSERT INTO "+b.ledger+" (what) VALUES ('k')")
-						return answer, err
-					})
-					if err != nil || got != answer {
-						t.Errorf("%s: %q, %v", params, got, err)
-					}
-				}
-				if n := b.entries(t, "k"); n != 1 {
-					t.Errorf("%s: %d entries", params, n)
-				}
-				get().Query("DELETE FROM " + b.ledger)
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		b := newBank(t, server, "")
+		server.Query("CREATE DATABASE `" + b.s.options.Prefix + " else`")
+		for _, params := range []string{
+			"charset=latin1", "charset=gbk", "charset=binary", "collation=utf8mb4_bin",
+			"sql_mode=''", "sql_mode='ANSI_QUOTES'", "sql_mode='NO_BACKSLASH_ESCAPES'", "sql_mode='ANSI,HIGH_NOT_PRECEDENCE,STRICT_ALL_TABLES'",
+			"interpolateParams=true", "parseTime=true&loc=Local", "time_zone='%2B13:00'", "time_zone='-11:30'",
+			"columnsWithAlias=true", "rejectReadOnly=true", "checkConnLiveness=false", "sql_safe_updates=1", "sql_select_limit=1",
+			"completion_type=1", "timestamp=1000000000", "compress=true", "maxAllowedPacket=1000000", "multiStatements=true",
+			"lock_wait_timeout=1", "innodb_lock_wait_timeout=1", "transaction_isolation='READ-UNCOMMITTED'",
+		} {
+			if server == mariadb() {
+				params = strings.Replace(params, "transaction_isolation", "tx_isolation", 1)
 			}
-		})
-	}
+			dsn := strings.Replace(server.DSN(), "/app", "/"+strings.ReplaceAll(b.s.options.Prefix+" else", " ", "%20"), 1) + "?" + params
+			tr := b.s.Transactions(openDSN(t, dsn), nil)
+			for range 2 {
+				got, err := OnceTx(t.Context(), b.client, tr, params, nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
+					_, err := tx.ExecContext(ctx, "INSERT INTO "+b.ledger+" (what) VALUES ('k')")
+					return answer, err
+				})
+				if err != nil || got != answer {
+					t.Errorf("%s: %q, %v", params, got, err)
+				}
+			}
+			if n := b.entries(t, "k"); n != 1 {
+				t.Errorf("%s: %d entries", params, n)
+			}
+			server.Query("DELETE FROM " + b.ledger)
+		}
+	})
 }
