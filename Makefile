@@ -13,7 +13,7 @@ export GORACE ?= atexit_sleep_ms=0
 # The most bytes that bin/dibs may have.
 SIZE := 30000000
 
-.PHONY: demo build test nightly nightly-tests mutants fuzz torture trial bench pictures screenshots release lint tidy need
+.PHONY: demo build test test-raced test-plain race nightly nightly-tests mutants fuzz torture trial bench pictures screenshots release lint tidy need
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -23,21 +23,45 @@ build:
 	@size=$$(wc -c <bin/dibs); echo "bin/dibs has $$size bytes, of at most $(SIZE)"; test $$size -le $(SIZE)
 
 # each runs a command in every module, even after a failure, and names the modules where it failed.
-each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && $(1)) || failed="$$failed $${m\#$(CURDIR)/}"; done; \
+each = failed=; for m in $(MODULES); do began=$$(date +%s); echo "== $${m\#$(CURDIR)/}"; (cd $$m && $(1)) || failed="$$failed $${m\#$(CURDIR)/}"; \
+  echo "== $${m\#$(CURDIR)/} took $$(($$(date +%s) - began)) s"; done; \
   test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 # The packages of the gate. Examples with libraries that take long to compile are left to the nightly
 # tests and to lint. -e lists a package that is broken, too, so that it fails.
 PACKAGES = $(filter-out %/examples/frameworks %/examples/redelivery,$(shell go list -e $(MODULES:%=%/...)))
+# Those that carry concurrency. Here the race detector looks at these only; `make race` looks at all.
+ROOT := github.com/dibs-go/dibs
+RACED := $(ROOT) $(addprefix $(ROOT)/,store/engine store/remote stores/memstore stores/httpstore idempotency idempotency/retry \
+  jobs page internal/batch internal/memory internal/progress internal/slow internal/survey)
 
-# The programs are built first, so that no two tests compile them at the same time.
-test: need build
+test:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
-	@go test $(RACE) -vet=all -shuffle=on -timeout 30m $(PACKAGES)
+	@$(MAKE) --no-print-directory -k -j3 test-raced test-plain
 
+test-raced:
+	@go test -race -vet=off -shuffle=on -timeout 30m $(RACED)
+
+# With the flags of make build, so that what the program, the tests and the commands of pages share is
+# compiled once. The programs are built first, so that no two tests compile them at the same time.
+test-plain: export CGO_ENABLED = 0
+test-plain: export GOFLAGS := $(shell go env GOFLAGS) -trimpath
+test-plain: need build
+	@go vet $(RACED) & vet=$$!; \
+	  go test -ldflags '-s -w' -vet=all -shuffle=on -timeout 30m $(filter-out $(RACED),$(PACKAGES)) && wait $$vet
+
+# The tests of the gate, with the race detector in all of them.
+race: need build
+	@go test $(RACE) -vet=off -shuffle=on -timeout 60m $(PACKAGES)
+
+# Each part is a command of its own, for what one has touched.
+NIGHTLY := nightly-tests fuzz torture mutants
 nightly: need
-	@$(MAKE) --no-print-directory -k nightly-tests fuzz torture mutants
+	@failed=; for part in $(NIGHTLY); do began=$$(date +%s); $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+	  echo "== $$part took $$(($$(date +%s) - began)) s"; done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
+# IN has the folders of some modules.
+nightly-tests: MODULES := $(if $(IN),$(IN:%=$(CURDIR)/%),$(MODULES))
 nightly-tests:
 	@$(call each,go vet -tags nightly ./... && go test $(RACE) -tags nightly -vet=off -shuffle=on -timeout 60m ./...)
 

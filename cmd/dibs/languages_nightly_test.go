@@ -2,7 +2,12 @@
 
 package main
 
-import "testing"
+import (
+	"regexp"
+	"testing"
+)
+
+func init() { short = regexp.MustCompile("") }
 
 // TestLanguagesMatrix strikes processes that use the clients at each step of each call.
 func TestLanguagesMatrix(t *testing.T) {
