@@ -52,7 +52,7 @@ func (e Event) WithKey(key Key) Event {
 // Key returns the key's digest.
 func (e *Event) Key() string { return e.key.Digest() }
 
-// ID returns the ID of the attempt; "" if it was refused.
+// ID returns the ID of the lease; "" if it was refused.
 func (e *Event) ID() string {
 	if e.token.IsZero() {
 		return ""

@@ -146,7 +146,7 @@ func (l *Lease) Context() context.Context { return &l.context }
 // Key returns the key that is held.
 func (l *Lease) Key() Key { return l.claim.Key }
 
-// ID is the public name of this attempt, which operators see.
+// ID is the public name of this lease, which operators see.
 func (l *Lease) ID() string { return l.claim.Token.ID() }
 
 // Fence is the fencing token: it rises with every grant of the key. A resource that

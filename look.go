@@ -8,7 +8,7 @@ import (
 
 // Held reports whether a caller holds the key or waits for it, without taking it. The
 // answer may be out of date when it arrives. Held returns ErrUnknown when an earlier
-// attempt's outcome is unknown, and otherwise ErrBusy, ErrClosed, ErrStore or the cause
+// lease's outcome is unknown, and otherwise ErrBusy, ErrClosed, ErrStore or the cause
 // with which ctx ended.
 func (c *Client) Held(ctx context.Context, key string) (bool, error) {
 	claim, err := c.newClaim(key, nil)

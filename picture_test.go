@@ -35,7 +35,7 @@ func TestTimelineOfACrash(t *testing.T) {
 			for e, err := range keys.List(t.Context(), store.Query{}) {
 				testkit.Must(t, err)
 				if now = string(e.Condition); now == "held" {
-					now += " by " + e.Attempts[0].Owner.Label
+					now += " by " + e.Runs[0].Owner.Label
 				}
 			}
 			if now != known {

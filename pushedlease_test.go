@@ -35,7 +35,7 @@ func TestPushedLeaseIsNotTrustedTooLong(t *testing.T) {
 					for lease.Err() == nil && time.Since(got) < time.Minute {
 						left := time.Duration(0)
 						for e := range s.List(t.Context(), store.Query{ID: lease.ID()}) {
-							left = e.Attempts[0].Left
+							left = e.Runs[0].Left
 						}
 						if trusted := time.Until(lease.Until()); trusted >= left {
 							t.Fatalf("TTL %v, pushed after %v, cut after %v: trusted for %v more, and the store has it for %v",

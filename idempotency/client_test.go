@@ -47,7 +47,7 @@ func TestLeaseIsTheClients(t *testing.T) {
 		look := func(s *faulty) http.HandlerFunc {
 			return func(_ http.ResponseWriter, r *http.Request) {
 				for e := range s.List(r.Context(), store.Query{}) {
-					left = e.Attempts[0].Left
+					left = e.Runs[0].Left
 				}
 			}
 		}

@@ -37,7 +37,7 @@ func newClient(t *testing.T, base *http.Transport) *http.Client {
 	}
 	t.Cleanup(base.CloseIdleConnections)
 	return &http.Client{Transport: newTransport(t, base, retry.Options{
-		Attempts: 8, Backoff: 5 * time.Millisecond, MaxBackoff: 2 * time.Second, Budget: 1,
+		MaxTries: 8, Backoff: 5 * time.Millisecond, MaxBackoff: 2 * time.Second, Budget: 1,
 	})}
 }
 

@@ -346,7 +346,7 @@ func (f *fixture) empty() {
 	synctest.Wait()
 	for e, err := range f.store.List(f.t.Context(), store.Query{}) {
 		testkit.Must(f.t, err)
-		if e.Record == nil || e.Waiters+e.Reserved > 0 || len(e.Attempts) > 0 {
+		if e.Record == nil || e.Waiters+e.Reserved > 0 || len(e.Runs) > 0 {
 			f.t.Errorf("left behind: %+v", e)
 		}
 	}

@@ -30,11 +30,11 @@ func TestActions(t *testing.T) {
 
 	waiter := store.NewToken()
 	r.claim(store.Claim{Key: secret}, store.Claim{Key: secret, Token: waiter, Mode: store.Queue, PlaceTTL: time.Hour})
-	if n := done("release", `{`+link+`,"id":"`+r.look(secret).Attempts[0].ID+`"}`); n != 1 {
+	if n := done("release", `{`+link+`,"id":"`+r.look(secret).Runs[0].ID+`"}`); n != 1 {
 		t.Errorf("the release has ended %d attempts", n)
 	}
 	r.claim(store.Claim{Key: secret, Token: waiter, Mode: store.Queue, PlaceTTL: time.Hour})
-	if a := r.look(secret).Attempts; len(a) != 1 || a[0].ID != waiter.ID() {
+	if a := r.look(secret).Runs; len(a) != 1 || a[0].ID != waiter.ID() {
 		t.Errorf("after the release the holder is %+v; want the waiter", a)
 	}
 	if n := done("release", `{`+link+`,"id":"aaaaaaaaaaaaaaaa"}`); n != 0 {
@@ -48,7 +48,7 @@ func TestActions(t *testing.T) {
 	}
 
 	id := r.unknown(secret)
-	if n := r.first("actor"); n.Unknown != 1 || len(n.Undecided) != 1 || !n.Undecided[0].HTTP || n.Undecided[0].Attempts[0].ID != id {
+	if n := r.first("actor"); n.Unknown != 1 || len(n.Undecided) != 1 || !n.Undecided[0].HTTP || n.Undecided[0].Runs[0].ID != id {
 		t.Errorf("the news of an unknown outcome are %+v", n)
 	}
 	for _, wrong := range []string{`{` + link + `,"id":"` + id + `"}`, `{` + link + `,"id":"` + id + `","status":600}`} {
@@ -132,7 +132,7 @@ func TestActsOnWhatWasShown(t *testing.T) {
 	if got := act("forget", token.ID()); got != "200 OK {\"done\":0}\n" {
 		t.Errorf("forgetting the record again is %s", got)
 	}
-	if e := r.look(k); e.Condition != store.ConditionUnknown || e.Attempts[0].ID != id || e.Record != nil {
+	if e := r.look(k); e.Condition != store.ConditionUnknown || e.Runs[0].ID != id || e.Record != nil {
 		t.Errorf("after that the key is %+v; want the unknown outcome", e)
 	}
 }

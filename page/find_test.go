@@ -198,8 +198,8 @@ func TestHitsAreToldApart(t *testing.T) {
 			t.Errorf("%s is found with the status %d and the body %v", l.Name, l.Status, l.Body)
 		case l.State == string(store.ConditionDone) && (l.Kept == nil || l.Kept.ID == ""):
 			t.Errorf("%s is found with the record %+v", l.Name, l.Kept)
-		case l.State == string(store.ConditionHeld) && (len(l.Attempts) != 1 || l.Attempts[0].Owner.Host != "worker-1"):
-			t.Errorf("%s is found with the holders %+v", l.Name, l.Attempts)
+		case l.State == string(store.ConditionHeld) && (len(l.Runs) != 1 || l.Runs[0].Owner.Host != "worker-1"):
+			t.Errorf("%s is found with the holders %+v", l.Name, l.Runs)
 		}
 	}
 }

@@ -321,7 +321,7 @@ func TestCrossOrigin(t *testing.T) {
 	r := start(t, true)
 	key := store.Key{Name: "k"}
 	r.claim(store.Claim{Key: key})
-	body := `{"link":"` + linkOf(key) + `","id":"` + r.look(key).Attempts[0].ID + `"}`
+	body := `{"link":"` + linkOf(key) + `","id":"` + r.look(key).Runs[0].ID + `"}`
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
 		for _, path := range []string{"release", "forget", "resolve", "sign-in", "sign-out"} {
 			if resp, _ := r.do("POST", "/page/"+path, "", body, header...); resp.StatusCode != 403 {
@@ -383,7 +383,7 @@ func TestNamespace(t *testing.T) {
 	if n := r.first("actor"); n.Waiters != 2 || len(n.Waits) != 2 {
 		t.Errorf("the news of all are %+v", n)
 	}
-	for _, q := range []string{"key", "other key", other.Digest(), r.look(other).Attempts[0].ID} {
+	for _, q := range []string{"key", "other key", other.Digest(), r.look(other).Runs[0].ID} {
 		for _, all := range []string{"", "&all=true"} {
 			if _, text := r.do("GET", "/page/search?q="+url.QueryEscape(q)+all, "shop", ""); strings.Contains(text, "other") {
 				t.Errorf("a search for %q finds %s", q, text)
@@ -417,7 +417,7 @@ func TestStrangeKeys(t *testing.T) {
 				t.Errorf("%q is shown as %q", name, shown)
 			}
 		}
-		for _, q := range []string{shown, strings.TrimSpace(shown[:min(len(shown), 9)]), key.Digest(), r.look(key).Attempts[0].ID, "urn:dibs:claim:" + r.look(key).Attempts[0].ID} {
+		for _, q := range []string{shown, strings.TrimSpace(shown[:min(len(shown), 9)]), key.Digest(), r.look(key).Runs[0].ID, "urn:dibs:claim:" + r.look(key).Runs[0].ID} {
 			if keys, end := r.findAll(q); end.End != "all" || !slices.ContainsFunc(keys, func(l line) bool { return l.Link == linkOf(key) && l.Name == shown }) {
 				t.Errorf("%q is not found by %q: %+v", name, q, keys)
 			}
@@ -425,7 +425,7 @@ func TestStrangeKeys(t *testing.T) {
 		var one line
 		_, text := r.do("GET", "/page/key?"+linkOf(key), "", "")
 		testkit.Check(t, json.Unmarshal([]byte(text), &one))
-		if one.Name != shown || one.State != "held" || one.Attempts[0].Owner.Label != "<b>nightly</b>" || strings.Contains(text, "<") {
+		if one.Name != shown || one.State != "held" || one.Runs[0].Owner.Label != "<b>nightly</b>" || strings.Contains(text, "<") {
 			t.Errorf("the page of %q is %s", name, text)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // Errors of Row, Sequence, FenceCheck and Transact, beside dibs.ErrHeld (*RowHeldError) and
 // dibs.ErrLost (*OvertakenError).
 var (
-	// ErrConflict: other transactions changed the same rows during every attempt. Nothing
+	// ErrConflict: other transactions changed the same rows during every try. Nothing
 	// was done.
 	ErrConflict = errors.New("sqllock: conflict: another transaction changed it")
 	// ErrUnknown: the commit was not answered. It may have happened or not.
@@ -158,26 +158,26 @@ func isBusy(err error) bool {
 	return code&0xff == 5 || code&0xff == 6
 }
 
-// conflictPause is the pause between attempts.
+// conflictPause is the pause between tries.
 var conflictPause = pace.Backoff{Min: 2 * time.Millisecond, Max: 100 * time.Millisecond}
 
-// retry calls f until there is no conflict, at most attempts times. or says what helps beside
-// more attempts.
-func retry(ctx context.Context, attempts int, or string, conflicted func(error) bool, f func() error) error {
-	for attempt := 1; ; attempt++ {
+// retry calls f until there is no conflict, at most tries times. or says what helps beside
+// more tries.
+func retry(ctx context.Context, tries int, or string, conflicted func(error) bool, f func() error) error {
+	for try := 1; ; try++ {
 		err := f()
 		if err == nil || !conflicted(err) || ctx.Err() != nil {
 			return err
 		}
-		if attempt >= attempts {
-			most := fmt.Errorf("%w, in %d attempts; allow more, or %s", ErrConflict, attempt, or)
+		if try >= tries {
+			most := fmt.Errorf("%w, in %d tries; allow more, or %s", ErrConflict, try, or)
 			if errors.Is(err, ErrConflict) {
 				return most
 			}
 			return fmt.Errorf("%w: %w", most, err)
 		}
-		if ended := conflictPause.Wait(ctx, attempt); ended != nil {
-			return fmt.Errorf("sqllock: before attempt %d: %w", attempt+1, ended)
+		if ended := conflictPause.Wait(ctx, try); ended != nil {
+			return fmt.Errorf("sqllock: before try %d: %w", try+1, ended)
 		}
 	}
 }

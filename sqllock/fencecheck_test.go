@@ -136,7 +136,7 @@ func TestFenceCheckOrder(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(h), 3))
 				for range writes {
 					fence := uint64(1 + r.IntN(1000))
-					err := Transact(t.Context(), b.d, b.DB, &TransactOptions{Attempts: 1000}, func(ctx context.Context, tx *sql.Tx) error {
+					err := Transact(t.Context(), b.d, b.DB, &TransactOptions{MaxTries: 1000}, func(ctx context.Context, tx *sql.Tx) error {
 						if err := c.Admit(ctx, tx, "ledger", fence); err != nil {
 							return err
 						}

@@ -49,7 +49,7 @@ func TestGalera(t *testing.T) {
 			working.Go(func() {
 				for range each {
 					var n int64
-					err := Transact(t.Context(), MariaDB, dbs[i%len(dbs)], &TransactOptions{Attempts: 1000}, func(ctx context.Context, tx *sql.Tx) (err error) {
+					err := Transact(t.Context(), MariaDB, dbs[i%len(dbs)], &TransactOptions{MaxTries: 1000}, func(ctx context.Context, tx *sql.Tx) (err error) {
 						n, err = s.Next(ctx, tx, "invoice")
 						return err
 					})
@@ -78,7 +78,7 @@ func TestGalera(t *testing.T) {
 		for _, db := range dbs {
 			working.Go(func() {
 				for range 25 {
-					testkit.Check(t, Transact(t.Context(), MariaDB, db, &TransactOptions{Attempts: 1000}, func(ctx context.Context, tx *sql.Tx) error {
+					testkit.Check(t, Transact(t.Context(), MariaDB, db, &TransactOptions{MaxTries: 1000}, func(ctx context.Context, tx *sql.Tx) error {
 						if _, err := LockRows(ctx, MariaDB, tx, nil, "account", "id", 1); err != nil {
 							return err
 						}
@@ -124,7 +124,7 @@ func galeraRow(t *testing.T, nodes [2]*servertest.MariaDBServer, dbs [2]*sql.DB,
 		Fields:   func(c *counter) []any { return []any{&c.n, &c.version} },
 		Update:   "UPDATE counter SET n = ?, version = version + 1 WHERE id = 1 AND version = ?",
 		Values:   func(c *counter) []any { return []any{c.n, c.version} },
-		Attempts: 1000,
+		MaxTries: 1000,
 	})
 	testkit.Must(t, err)
 	var working sync.WaitGroup

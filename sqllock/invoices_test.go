@@ -53,7 +53,7 @@ func TestSequenceConcurrent(t *testing.T) {
 			wg.Go(func() {
 				for i := range rounds {
 					back := (w+i)%2 == 1
-					err := Transact(t.Context(), b.d, b.DB, &TransactOptions{Attempts: 1000}, func(ctx context.Context, tx *sql.Tx) error {
+					err := Transact(t.Context(), b.d, b.DB, &TransactOptions{MaxTries: 1000}, func(ctx context.Context, tx *sql.Tx) error {
 						if err := b.writeInvoices(ctx, tx, s, 1+i%3, func(int) {}); err != nil || !back {
 							return err
 						}

@@ -158,7 +158,7 @@ func TestUpdateInsideASnapshot(t *testing.T) {
 	} {
 		b.must(t, "DELETE FROM booking")
 		o := b.accountOptions()
-		o.Update, o.Values, o.Isolation, o.Attempts = "", nil, level, 100
+		o.Update, o.Values, o.Isolation, o.MaxTries = "", nil, level, 100
 		row := newRow(t, PostgreSQL, o)
 		var all sync.WaitGroup
 		for range 4 {

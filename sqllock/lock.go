@@ -101,7 +101,7 @@ type LockOptions struct {
 	Wait time.Duration
 }
 
-// request is one attempt to take a lock.
+// request is one call that takes a lock.
 type request struct {
 	shared, try bool
 	wait        time.Duration // 0: no limit
@@ -140,7 +140,7 @@ func (t *request) left(longest time.Duration) (time.Duration, bool) {
 	return min(left, longest), left > 0
 }
 
-// held is the error of an attempt that found the lock held.
+// held is the error of a try that found the lock held.
 func (t *request) held(name string) error {
 	e := &HeldError{Lock: name}
 	if !t.try {
@@ -149,7 +149,7 @@ func (t *request) held(name string) error {
 	return e
 }
 
-// ended is the error of an attempt whose context ended.
+// ended is the error of a try whose context ended.
 func (t *request) ended(ctx context.Context, name string) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errWaited) {
 		return fmt.Errorf("sqllock: waiting for the lock %s: %w", name, cause)

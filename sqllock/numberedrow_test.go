@@ -26,7 +26,7 @@ func TestRowKeepsItsNumber(t *testing.T) {
 			number sql.NullInt64
 		}
 		row := newRow(t, b.d, &RowOptions[invoice]{
-			Select: b.sql("SELECT id, number FROM invoice WHERE id = $1"), Attempts: 1000,
+			Select: b.sql("SELECT id, number FROM invoice WHERE id = $1"), MaxTries: 1000,
 			Fields: func(i *invoice) []any { return []any{&i.id, &i.number} },
 			Update: b.sql("UPDATE invoice SET number = $1 WHERE id = $2"),
 			Values: func(i *invoice) []any { return []any{i.number, i.id} },

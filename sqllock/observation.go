@@ -31,7 +31,7 @@ type observation struct {
 	tx      bool // the transaction is the application's, so its end is not seen
 
 	since, granted, settling time.Time // the wait began; the lock was granted; the commit began
-	held, had                bool      // now; in the last attempt
+	held, had                bool      // now; in the last try
 }
 
 // observed begins a wait for what the parts name.
@@ -59,14 +59,14 @@ func (o *observation) acquired(ctx context.Context) {
 	o.tell(ctx, dibs.Event{Kind: dibs.EventAcquired, Waited: o.granted.Sub(o.since)})
 }
 
-// refused tells why the call ends, unless its last attempt had the lock.
+// refused tells why the call ends, unless its last try had the lock.
 func (o *observation) refused(ctx context.Context, err error) {
 	if err != nil && !o.had {
 		o.tell(ctx, dibs.Event{Kind: dibs.EventRefused, Waited: time.Since(o.since), Err: err})
 	}
 }
 
-// ended tells how a transaction ended that had the lock. The next attempt begins to wait.
+// ended tells how a transaction ended that had the lock. The next try begins to wait.
 func (o *observation) ended(ctx context.Context, d Dialect, err error) {
 	if !o.held {
 		return

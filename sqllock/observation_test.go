@@ -105,7 +105,7 @@ func TestObserveLocksOfTransactions(t *testing.T) {
 	})
 }
 
-// TestObserveTransactions: Row.Update and Transact tell each attempt and its end.
+// TestObserveTransactions: Row.Update and Transact tell each try and its end.
 func TestObserveTransactions(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		type spanKey struct{}

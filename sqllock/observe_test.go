@@ -41,7 +41,7 @@ func (w *watcher) kinds() string {
 	return strings.Join(all, " ")
 }
 
-// TestObserve: each attempt and each end of a lock is observed once, with how long it took.
+// TestObserve: each try and each end of a lock is observed once, with how long it took.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	type spanKey struct{}

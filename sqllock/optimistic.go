@@ -17,14 +17,14 @@ import (
 //
 // It returns the row as fn left it, with the version that was read. Errors after which
 // nothing was done: fn's error, unchanged; sql.ErrNoRows when Select finds no row;
-// ErrConflict when the attempts ran out. ErrUnknown: the write was not answered.
+// ErrConflict when the tries ran out. ErrUnknown: the write was not answered.
 func (r *Row[T]) UpdateOptimistic(ctx context.Context, db *sql.DB, fn func(ctx context.Context, row *T) error, args ...any) (T, error) {
 	var row T
 	if fn == nil {
 		return row, noFunction("Row.UpdateOptimistic")
 	}
 	conflicted := func(err error) bool { return errors.Is(err, ErrConflict) || r.d.Conflicted(err) }
-	err := retry(ctx, r.o.Attempts, "lock the row with Update", conflicted, func() (err error) {
+	err := retry(ctx, r.o.MaxTries, "lock the row with Update", conflicted, func() (err error) {
 		row, err = r.tryOptimistic(ctx, db, fn, args)
 		return err
 	})

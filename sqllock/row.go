@@ -54,9 +54,9 @@ type RowOptions[T any] struct {
 	// which everything is done again. If Update is "", that level is ErrIsolation,
 	// because fn would read old data.
 	Isolation sql.IsolationLevel
-	// Attempts bounds how often Update and UpdateOptimistic try after conflicts. 0: 10.
+	// MaxTries bounds how often Update and UpdateOptimistic try after conflicts. 0: 10.
 	// 1: fn runs once.
-	Attempts int
+	MaxTries int
 }
 
 // NewRow returns a Row, or an error that names the wrong option.
@@ -71,9 +71,9 @@ func NewRow[T any](d Dialect, o *RowOptions[T]) (*Row[T], error) {
 		return nil, err
 	}
 	r := &Row[T]{d: d, o: *o}
-	r.o.Attempts = cmp.Or(o.Attempts, defaultAttempts)
+	r.o.MaxTries = cmp.Or(o.MaxTries, defaultTries)
 	r.o.Select = strings.TrimRight(o.Select, "; \t\r\n")
-	r.t = transactor{d: d, isolation: o.Isolation, attempts: r.o.Attempts, wait: o.Lock.Wait}
+	r.t = transactor{d: d, isolation: o.Isolation, tries: r.o.MaxTries, wait: o.Lock.Wait}
 	return r, nil
 }
 
@@ -92,8 +92,8 @@ func (o *RowOptions[T]) validate(d Dialect) error {
 		return errors.New("sqllock: RowOptions.Values is nil; set the parameters of Update")
 	case o.Update == "" && o.Values != nil:
 		return errors.New("sqllock: RowOptions.Update is empty, but RowOptions.Values is set")
-	case o.Attempts < 0:
-		return fmt.Errorf("sqllock: RowOptions.Attempts is %d; it must not be negative", o.Attempts)
+	case o.MaxTries < 0:
+		return fmt.Errorf("sqllock: RowOptions.MaxTries is %d; it must not be negative", o.MaxTries)
 	}
 	return o.Lock.validate(d, "RowOptions.Lock")
 }
@@ -104,11 +104,11 @@ func (o *RowOptions[T]) validate(d Dialect) error {
 // committed together with the row.
 //
 // After a conflict everything is done again, see Transact: fn must do nothing that a
-// rollback does not undo, and gets the current row on every attempt.
+// rollback does not undo, and gets the current row on every try.
 //
 // It returns the row as it was written. Errors after which nothing was done: fn's error,
 // unchanged; sql.ErrNoRows when Select finds no row (with SkipLocked: no unlocked row);
-// dibs.ErrHeld (a *RowHeldError) when the wait is over; ErrConflict when the attempts ran
+// dibs.ErrHeld (a *RowHeldError) when the wait is over; ErrConflict when the tries ran
 // out. ErrUnknown: the commit was not answered.
 func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx, row *T) error, args ...any) (T, error) {
 	var row T

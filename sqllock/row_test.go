@@ -74,7 +74,7 @@ func TestUpdateOptimistic(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 1)
 		o := b.accountOptions()
-		o.Attempts = 1000
+		o.MaxTries = 1000
 		row := newRow(t, b.d, o)
 		all := newBarrier(increments)
 		b.increments(t, func() error {
@@ -96,7 +96,7 @@ func TestUpdateOptimisticGivesUp(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 1)
 		o := b.accountOptions()
-		o.Attempts = 3
+		o.MaxTries = 3
 		row := newRow(t, b.d, o)
 		runs := 0
 		_, err := row.UpdateOptimistic(t.Context(), b.DB, func(_ context.Context, a *account) error {
@@ -335,7 +335,7 @@ func TestRowOptions(t *testing.T) {
 		"no Fields":       {func(o *RowOptions[account]) { o.Fields = nil }, "RowOptions.Fields"},
 		"no Values":       {func(o *RowOptions[account]) { o.Values = nil }, "RowOptions.Values"},
 		"no Update":       {func(o *RowOptions[account]) { o.Update = "" }, "RowOptions.Update"},
-		"Attempts":        {func(o *RowOptions[account]) { o.Attempts = -1 }, "RowOptions.Attempts"},
+		"MaxTries":        {func(o *RowOptions[account]) { o.MaxTries = -1 }, "RowOptions.MaxTries"},
 		"Wait":            {func(o *RowOptions[account]) { o.Lock.Wait = -2 }, "RowOptions.Lock.Wait"},
 		"Wait for others": {func(o *RowOptions[account]) { o.Lock = RowLock{Wait: 1, SkipLocked: true} }, "SkipLocked"},
 	} {

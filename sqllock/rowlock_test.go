@@ -29,7 +29,7 @@ func TestWithoutLockRows(t *testing.T) {
 		for _, ids := range [][]int64{{1, 2}, {2, 1}} {
 			go func() {
 				first := true
-				errs <- Transact(t.Context(), b.d, b.DB, &TransactOptions{Attempts: 1}, func(ctx context.Context, tx *sql.Tx) error {
+				errs <- Transact(t.Context(), b.d, b.DB, &TransactOptions{MaxTries: 1}, func(ctx context.Context, tx *sql.Tx) error {
 					for _, id := range ids {
 						if _, err := LockRows(ctx, b.d, tx, nil, "account", "id", id); err != nil {
 							return err
@@ -64,7 +64,7 @@ func TestLockRows(t *testing.T) {
 		for _, mine := range [][]int64{ids, backwards, ids[5:], backwards[5:]} {
 			wg.Go(func() {
 				for range rounds {
-					err := Transact(t.Context(), b.d, b.DB, &TransactOptions{Attempts: 1}, func(ctx context.Context, tx *sql.Tx) error {
+					err := Transact(t.Context(), b.d, b.DB, &TransactOptions{MaxTries: 1}, func(ctx context.Context, tx *sql.Tx) error {
 						locked, err := LockRows(ctx, b.d, tx, nil, "account", "id", mine...)
 						if err != nil {
 							return err

@@ -41,9 +41,9 @@ type sessions[T comparable] struct {
 // lock takes all targets on one session, or none.
 func (p *sessions[T]) lock(ctx context.Context, targets []T, t request) (*Lock, error) {
 	// A connection of the pool may be dead: then another one is tried.
-	for attempt := 0; ; attempt++ {
-		l, err := p.attempt(ctx, targets, &t)
-		if !errors.Is(err, driver.ErrBadConn) || attempt == 2 {
+	for try := 0; ; try++ {
+		l, err := p.try(ctx, targets, &t)
+		if !errors.Is(err, driver.ErrBadConn) || try == 2 {
 			if err != nil {
 				p.tell(ctx, dibs.Event{Kind: dibs.EventRefused, Waited: time.Since(t.since), Err: err}.WithKey(dibs.Key{Name: p.names(targets)}))
 			}
@@ -52,8 +52,8 @@ func (p *sessions[T]) lock(ctx context.Context, targets []T, t request) (*Lock, 
 	}
 }
 
-// attempt is lock on one connection.
-func (p *sessions[T]) attempt(ctx context.Context, targets []T, t *request) (*Lock, error) {
+// try is lock on one connection.
+func (p *sessions[T]) try(ctx context.Context, targets []T, t *request) (*Lock, error) {
 	// The turn comes first, because waiting for it needs no connection.
 	leave, err := p.turn(ctx, targets[0], t)
 	if err != nil {

@@ -91,7 +91,7 @@ func TestSequenceTorture(t *testing.T) {
 			fate := r.IntN(4) // 0 and 1 commit, 2 rolls back, 3 loses its session
 			n := 1 + r.IntN(3)
 			kills := make(chan error, 1)
-			err := Transact(t.Context(), b.d, b.DB, &TransactOptions{Attempts: 1000}, func(ctx context.Context, tx *sql.Tx) error {
+			err := Transact(t.Context(), b.d, b.DB, &TransactOptions{MaxTries: 1000}, func(ctx context.Context, tx *sql.Tx) error {
 				first, err := s.NextN(ctx, tx, "invoice", n)
 				if err != nil {
 					return err

@@ -38,7 +38,7 @@ func newTable(d Dialect, field, name string, columns [3]string) (ownTable, error
 
 // migrate creates the table if it does not exist.
 func (t *ownTable) migrate(ctx context.Context, db *sql.DB) error {
-	for attempt := 1; ; attempt++ {
+	for try := 1; ; try++ {
 		_, err := db.ExecContext(ctx, t.schema)
 		if err == nil {
 			return nil
@@ -52,10 +52,10 @@ func (t *ownTable) migrate(ctx context.Context, db *sql.DB) error {
 				again = true
 			}
 		}
-		if !again || attempt == defaultAttempts {
+		if !again || try == defaultTries {
 			return fmt.Errorf("sqllock: create the table %s: %w", t.name, err)
 		}
-		if ended := conflictPause.Wait(ctx, attempt); ended != nil {
+		if ended := conflictPause.Wait(ctx, try); ended != nil {
 			return fmt.Errorf("sqllock: create the table %s: %w", t.name, ended)
 		}
 	}

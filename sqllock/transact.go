@@ -14,12 +14,12 @@ type TransactOptions struct {
 	// Isolation is the level of the transaction. 0: the database's default. SQLite has
 	// one level, serializable.
 	Isolation sql.IsolationLevel
-	// Attempts bounds how often the transaction is tried after conflicts. 0: 10. 1: fn
+	// MaxTries bounds how often the transaction is tried after conflicts. 0: 10. 1: fn
 	// runs once.
-	Attempts int
-	// Observe is called when an attempt has begun (acquired) and when it has ended: released after a
+	MaxTries int
+	// Observe is called when a try has begun (acquired) and when it has ended: released after a
 	// commit or a rollback, abandoned after a conflict, lost if the commit was not answered. A call
-	// whose last attempt did not begin is refused. Waited is the time since the call or the attempt
+	// whose last try did not begin is refused. Waited is the time since the call or the try
 	// before; on SQLite it has the wait for the file. Default: none.
 	Observe Observer
 }
@@ -32,7 +32,7 @@ type TransactOptions struct {
 //
 // When fn returns an error, panics or calls runtime.Goexit, the transaction is rolled
 // back. Transact returns fn's error unchanged; ErrConflict, with the last error, when the
-// attempts ran out; and ErrUnknown when the commit was not answered. After ErrUnknown it
+// tries ran out; and ErrUnknown when the commit was not answered. After ErrUnknown it
 // does not try again.
 func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if o == nil {
@@ -44,10 +44,10 @@ func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn
 	if fn == nil {
 		return noFunction("Transact")
 	}
-	if o.Attempts < 0 {
-		return fmt.Errorf("sqllock: TransactOptions.Attempts is %d; it must not be negative", o.Attempts)
+	if o.MaxTries < 0 {
+		return fmt.Errorf("sqllock: TransactOptions.MaxTries is %d; it must not be negative", o.MaxTries)
 	}
-	t := transactor{d: d, isolation: o.Isolation, attempts: cmp.Or(o.Attempts, defaultAttempts)}
+	t := transactor{d: d, isolation: o.Isolation, tries: cmp.Or(o.MaxTries, defaultTries)}
 	seen := observed(o.Observe, d)
 	err := t.run(ctx, db, &seen, func(ctx context.Context, tx *sql.Tx) error {
 		seen.acquired(ctx)
@@ -57,18 +57,18 @@ func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn
 	return err
 }
 
-const defaultAttempts = 10
+const defaultTries = 10
 
 type transactor struct {
 	d         Dialect
 	isolation sql.IsolationLevel
-	attempts  int
+	tries     int
 	wait      time.Duration // for the lock of SQLite's file, as RowLock.Wait
 }
 
 // run tries fn until there is no conflict.
 func (t *transactor) run(ctx context.Context, db *sql.DB, seen *observation, fn func(context.Context, *sql.Tx) error) error {
-	return retry(ctx, t.attempts, "shorten the transaction", t.d.Conflicted, func() (err error) {
+	return retry(ctx, t.tries, "shorten the transaction", t.d.Conflicted, func() (err error) {
 		seen.had = false
 		defer func() { seen.ended(ctx, t.d, err) }()
 		return t.try(ctx, db, seen, fn)

@@ -54,7 +54,7 @@ func TestTransactRetries(t *testing.T) {
 func TestTransactSerializable(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 2)
-		o := &TransactOptions{Isolation: sql.LevelSerializable, Attempts: 1000}
+		o := &TransactOptions{Isolation: sql.LevelSerializable, MaxTries: 1000}
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
@@ -195,7 +195,7 @@ func TestTransactOptions(t *testing.T) {
 	t.Parallel()
 	db := sqliteDB(t, "")
 	fn := func(context.Context, *sql.Tx) error { t.Error("fn runs"); return nil }
-	if err := Transact(t.Context(), SQLite, db, &TransactOptions{Attempts: -1}, fn); err == nil || !strings.Contains(err.Error(), "TransactOptions.Attempts") {
+	if err := Transact(t.Context(), SQLite, db, &TransactOptions{MaxTries: -1}, fn); err == nil || !strings.Contains(err.Error(), "TransactOptions.MaxTries") {
 		t.Error(err)
 	}
 	if err := Transact(t.Context(), 0, db, nil, fn); err == nil || !strings.Contains(err.Error(), "dialect") {
@@ -214,9 +214,9 @@ func TestTransactImmediate(t *testing.T) {
 		b := bench{database: database{d: SQLite}, DB: sqliteDB(t, parameters)}
 		b.accounts(t, 1)
 		wal := strings.HasSuffix(parameters, "(WAL)")
-		o := &TransactOptions{Attempts: 1}
+		o := &TransactOptions{MaxTries: 1}
 		if !wal { // a commit may meet a reader
-			o.Attempts = 1000
+			o.MaxTries = 1000
 		}
 		var wg sync.WaitGroup
 		for range 4 {

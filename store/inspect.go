@@ -15,25 +15,25 @@ type Inspector interface {
 
 	// ForceRelease ends all leases of a key, or the one with that ID if id is not "". It
 	// ends them as Release does, so nothing counts as abandoned, and their holders lose
-	// them. An unknown or abandoned attempt is forgotten in the same way. The next waiters
-	// are served. Records stay. ForceRelease returns how many attempts it ended.
+	// them. An unknown or abandoned one is forgotten in the same way. The next waiters
+	// are served. Records stay. ForceRelease returns how many it ended.
 	ForceRelease(ctx context.Context, key Key, id string) (int, error)
 
-	// Forget deletes the key's record and forgets an abandoned or unknown attempt, so that
+	// Forget deletes the key's record and forgets an abandoned or unknown lease, so that
 	// the next claim runs. If id is not "", it forgets only what has that ID: the record, or
-	// the attempt. Live leases and places stay. Forget reports whether there was anything to
+	// the lease. Live leases and places stay. Forget reports whether there was anything to
 	// forget.
 	Forget(ctx context.Context, key Key, id string) (bool, error)
 
 	// Resolve gives an unknown outcome its record. It returns false and changes nothing if
-	// the key's state is not Unknown, or if id is not "" and names another attempt.
+	// the key's state is not Unknown, or if id is not "" and names another lease.
 	Resolve(ctx context.Context, key Key, id string, data []byte, retention time.Duration) (bool, error)
 }
 
 // Pruner is implemented by stores that keep ended data until they delete it in the
 // background. Prune deletes it now.
 type Pruner interface {
-	// Prune removes up to limit ended records, places and abandoned attempts
+	// Prune removes up to limit ended records, places and abandoned leases
 	// (all, if limit is 0) and returns how many it removed.
 	Prune(ctx context.Context, limit int) (int, error)
 }
@@ -47,7 +47,7 @@ type Query struct {
 	// Match, if not nil, selects the keys that it returns true for. A store asks it before it
 	// reads more than the key.
 	Match func(Key) bool
-	// ID, if not "", selects the keys with an attempt or a record of that ID.
+	// ID, if not "", selects the keys with a lease or a record of that ID.
 	ID string
 	// Conditions, if not empty, selects the keys in one of them. There may be a million keys
 	// that are ConditionDone, and the others are few. So a store that can finds the others
@@ -68,7 +68,7 @@ type Condition string
 // The conditions of a key, the first that applies.
 const (
 	ConditionHeld      Condition = "held"      // it has a lease
-	ConditionUnknown   Condition = "unknown"   // an AtMostOnce attempt ended without an outcome
+	ConditionUnknown   Condition = "unknown"   // an AtMostOnce lease ended without an outcome
 	ConditionWaiting   Condition = "waiting"   // it has no lease, but a waiter or a reserved place
 	ConditionDone      Condition = "done"      // it has a record
 	ConditionAbandoned Condition = "abandoned" // the last lease expired unsettled
@@ -78,9 +78,9 @@ const (
 type Entry struct {
 	Key       Key
 	Condition Condition
-	Permits   int       // of the leases; 0 if there is none
-	Attempts  []Attempt // the leases, and the abandoned or unknown attempt
-	Waiters   int       // claims that wait now
+	Permits   int   // of the leases; 0 if there is none
+	Runs      []Run // the leases, and the abandoned or unknown one
+	Waiters   int   // claims that wait now
 	// Reserved is how many reserved places there are that no waiter and no lease has the number
 	// of: places of claims that are still to come.
 	Reserved int
@@ -88,8 +88,8 @@ type Entry struct {
 	Record   *RecordInfo
 }
 
-// Attempt is one lease, live or abandoned.
-type Attempt struct {
+// Run is one run under a key: a lease, live or abandoned.
+type Run struct {
 	ID      string
 	Owner   Owner
 	Fence   uint64
@@ -128,7 +128,7 @@ const (
 
 // RecordInfo is what a store knows about a record.
 type RecordInfo struct {
-	ID    string // of the attempt that wrote it
+	ID    string // of the lease that wrote it
 	Bytes int
 	Age   time.Duration
 	Left  time.Duration

@@ -78,8 +78,8 @@ func (k Key) Digest() string {
 // LogValue makes log/slog write the digest, because a key may be a secret.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.Digest()) }
 
-// Token names one attempt to hold a key: 128 random bits, made by the caller and never used
-// for a second attempt. It must not be logged, because it is enough to settle the lease. ID
+// Token names one claim and its lease: 128 random bits, made by the caller and never used
+// for a second claim. It must not be logged, because it is enough to settle the lease. ID
 // is its public name.
 type Token [16]byte
 
@@ -93,14 +93,14 @@ func NewToken() Token {
 	return t
 }
 
-// IsZero reports whether the token is the zero Token, which names no attempt.
+// IsZero reports whether the token is the zero Token, which names no claim.
 func (t Token) IsZero() bool { return t == Token{} }
 
 // idEncoding spells an ID: lower case, digits 2 to 7, no padding.
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// ID returns the public name of the attempt: 16 characters, a to z and 2 to 7, from which
-// the token cannot be found. Operators name an attempt by it.
+// ID returns the public name of the lease: 16 characters, a to z and 2 to 7, from which
+// the token cannot be found. Operators name a lease by it.
 func (t Token) ID() string {
 	sum := sha256.Sum256(append([]byte("dibs claim id\x00"), t[:]...))
 	return idEncoding.EncodeToString(sum[:10])

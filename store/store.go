@@ -113,7 +113,7 @@ type Claim struct {
 	Key  Key
 	Mode Mode
 
-	// Token names the attempt. Zero is invalid, except with Look, because two callers that
+	// Token names the claim and its lease. Zero is invalid, except with Look, because two callers that
 	// forgot to make a token would share the lease.
 	Token Token
 

@@ -23,7 +23,7 @@ func retrying(t *testing.T) *http.Client {
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
 	transport, err := retry.New(&retry.Options{
-		Base: base, Attempts: 40, Backoff: 20 * time.Millisecond, MaxBackoff: 2 * killLease, Budget: 1,
+		Base: base, MaxTries: 40, Backoff: 20 * time.Millisecond, MaxBackoff: 2 * killLease, Budget: 1,
 	})
 	testkit.Must(t, err)
 	return &http.Client{Transport: transport}

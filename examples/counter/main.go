@@ -54,7 +54,7 @@ func run(ctx context.Context) (err error) {
 		Update: "UPDATE counter SET value = $1, version = version + 1 WHERE version = $2",
 		Values: func(c *counter) []any { return []any{c.value, c.version} },
 		// One caller wins each round, so the last of twenty may need twenty rounds.
-		Attempts: 10 * callers,
+		MaxTries: 10 * callers,
 	})
 	if err != nil {
 		return err

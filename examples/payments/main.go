@@ -77,7 +77,7 @@ func pay(ctx context.Context, db *database.Database, way string) error {
 
 	// One call: the transport sends the request again if no answer comes, and if the
 	// answer is that the first request may still run.
-	transport, err := retry.New(&retry.Options{Attempts: 100, Budget: 1})
+	transport, err := retry.New(&retry.Options{MaxTries: 100, Budget: 1})
 	if err != nil {
 		return err
 	}

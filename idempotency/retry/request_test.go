@@ -20,8 +20,8 @@ import (
 func TestTransportBodies(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // the limit of 1 MiB
 	type source struct {
-		request  func(r *http.Request, text string) *watched
-		attempts int
+		request func(r *http.Request, text string) *watched
+		tries   int
 	}
 	plain := func(r *http.Request, text string) *watched {
 		w := &watched{Reader: strings.NewReader(text)}
@@ -65,12 +65,12 @@ func TestTransportBodies(t *testing.T) {
 				o := newOrigin(reply{status: 503, after: "1"}, reply{status: 201})
 				res, err := newTransport(t, o, nil).RoundTrip(r)
 				testkit.Must(t, err)
-				if want := []int{0, 503, 201}[test.attempts]; res.StatusCode != want || len(o.attempts()) != test.attempts {
-					t.Errorf("%d after %d attempts; want %d after %d", res.StatusCode, len(o.attempts()), want, test.attempts)
+				if want := []int{0, 503, 201}[test.tries]; res.StatusCode != want || len(o.tries()) != test.tries {
+					t.Errorf("%d after %d tries; want %d after %d", res.StatusCode, len(o.tries()), want, test.tries)
 				}
-				for i, a := range o.attempts() {
+				for i, a := range o.tries() {
 					if a.body != test.text {
-						t.Errorf("attempt %d sent %d bytes; want %d", i, len(a.body), len(test.text))
+						t.Errorf("try %d sent %d bytes; want %d", i, len(a.body), len(test.text))
 					}
 				}
 				if !sent.closed {
@@ -87,8 +87,8 @@ func TestTransportBodies(t *testing.T) {
 		w := &watched{Reader: io.MultiReader(strings.NewReader("half"), broken{})}
 		r.Body, r.GetBody = w, nil
 		o := newOrigin(reply{status: 201})
-		if _, err := newTransport(t, o, nil).RoundTrip(r); !errors.Is(err, errCut) || len(o.attempts()) != 0 || !w.closed {
-			t.Errorf("%v after %d attempts; closed: %v", err, len(o.attempts()), w.closed)
+		if _, err := newTransport(t, o, nil).RoundTrip(r); !errors.Is(err, errCut) || len(o.tries()) != 0 || !w.closed {
+			t.Errorf("%v after %d tries; closed: %v", err, len(o.tries()), w.closed)
 		}
 	})
 }
@@ -133,7 +133,7 @@ func TestTransportKeys(t *testing.T) {
 		if _, err := transport.RoundTrip(r); err != nil {
 			t.Fatal(err)
 		}
-		got := o.attempts()
+		got := o.tries()
 		if key := got[len(got)-1].key; key != test.want {
 			t.Errorf("%s with %v has the key %s; want %s", test.method, test.header, key, test.want)
 		}
@@ -149,8 +149,8 @@ func TestTransportKeys(t *testing.T) {
 		r := newPost(t.Context(), t)
 		w := &watched{Reader: strings.NewReader("text")}
 		r.Body = w
-		before := len(o.attempts())
-		if _, err := transport.RoundTrip(r); err == nil || !w.closed || len(o.attempts()) != before {
+		before := len(o.tries())
+		if _, err := transport.RoundTrip(r); err == nil || !w.closed || len(o.tries()) != before {
 			t.Errorf("the key %q: %v; closed: %v", bad, err, w.closed)
 		}
 	}
@@ -161,7 +161,7 @@ func TestTransportKeys(t *testing.T) {
 		if _, err := random.RoundTrip(newPost(t.Context(), t)); err != nil {
 			t.Fatal(err)
 		}
-		got := o.attempts()
+		got := o.tries()
 		keys[got[len(got)-1].key] = true
 	}
 	if len(keys) != 100 {
@@ -171,7 +171,7 @@ func TestTransportKeys(t *testing.T) {
 
 func TestTransportOptionsAreValidated(t *testing.T) {
 	for name, o := range map[string]retry.Options{
-		"Attempts":   {Attempts: -1},
+		"MaxTries":   {MaxTries: -1},
 		"Backoff":    {Backoff: -1},
 		"MaxBackoff": {Backoff: time.Second, MaxBackoff: time.Millisecond},
 		"Budget":     {Budget: -0.1},

@@ -40,20 +40,20 @@ func TestTransportSaysWhyItDoesNotReadOn(t *testing.T) {
 		"another coding": {again: func() (*http.Response, error) {
 			return answer(200, "0123456789", replayed, "true", "Content-Encoding", "br"), nil
 		}, want: "its Content-Encoding differs", sent: 2},
-		"another status":    {again: func() (*http.Response, error) { return answer(201, "0123456789", replayed, "true"), nil }, want: "the retry was answered 201, and the first attempt 200", sent: 2},
+		"another status":    {again: func() (*http.Response, error) { return answer(201, "0123456789", replayed, "true"), nil }, want: "the retry was answered 201, and the first try 200", sent: 2},
 		"a new run":         {again: func() (*http.Response, error) { return answer(200, "0123456789"), nil }, want: "which is no replay", sent: 2},
 		"not kept":          {again: func() (*http.Response, error) { return answer(410, ""), nil }, want: "answered 410", sent: 2},
-		"busy all the time": {again: func() (*http.Response, error) { return answer(409, "", "Retry-After", "2"), nil }, want: "answered 409, and all attempts were used (Options.Attempts)", sent: 5},
-		"away all the time": {again: func() (*http.Response, error) { return answer(503, "", "Retry-After", "2"), nil }, want: "answered 503, and all attempts", sent: 5},
-		"no answer":         {again: func() (*http.Response, error) { return nil, errCut }, want: "all attempts were used (Options.Attempts): unexpected EOF; the last retry got connection reset by peer", sent: 5},
-		"the last attempt":  {options: retry.Options{Attempts: 1}, want: "all attempts", sent: 1},
+		"busy all the time": {again: func() (*http.Response, error) { return answer(409, "", "Retry-After", "2"), nil }, want: "answered 409, and all tries were used (Options.MaxTries)", sent: 5},
+		"away all the time": {again: func() (*http.Response, error) { return answer(503, "", "Retry-After", "2"), nil }, want: "answered 503, and all tries", sent: 5},
+		"no answer":         {again: func() (*http.Response, error) { return nil, errCut }, want: "all tries were used (Options.MaxTries): unexpected EOF; the last retry got connection reset by peer", sent: 5},
+		"the last try":      {options: retry.Options{MaxTries: 1}, want: "all tries", sent: 1},
 		"no budget": {
 			again:   func() (*http.Response, error) { return answer(503, "", "Retry-After", "2"), nil },
-			options: retry.Options{Attempts: 100}, want: "the budget of retries was used up (Options.Budget)", sent: 11,
+			options: retry.Options{MaxTries: 100}, want: "the budget of retries was used up (Options.Budget)", sent: 11,
 		},
 		"no time": {
 			again:    func() (*http.Response, error) { return answer(409, "", "Retry-After", "2"), nil },
-			deadline: 3 * time.Second, want: "the context would end before the next attempt", sent: 3,
+			deadline: 3 * time.Second, want: "the context would end before the next try", sent: 3,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,10 +76,10 @@ func TestTransportSaysWhyItDoesNotReadOn(t *testing.T) {
 				testkit.Must(t, err)
 				got, err := io.ReadAll(res.Body)
 				if string(got) != "0123" || !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), test.want) || sent != test.sent {
-					t.Errorf("%q, %v after %d attempts; want %q after %d", got, err, sent, test.want, test.sent)
+					t.Errorf("%q, %v after %d tries; want %q after %d", got, err, sent, test.want, test.sent)
 				}
 				if n, later := res.Body.Read(make([]byte, 1)); n != 0 || later == nil || later.Error() != err.Error() || sent != test.sent {
-					t.Errorf("the next read got %d bytes, %v, after %d attempts", n, later, sent)
+					t.Errorf("the next read got %d bytes, %v, after %d tries", n, later, sent)
 				}
 			})
 		})
@@ -112,7 +112,7 @@ func TestTransportStopsReadingOn(t *testing.T) {
 				time.AfterFunc(5*time.Second, func() { stop(res, cancel) })
 				got, err := io.ReadAll(res.Body)
 				if string(got) != "0123" || err == nil || name == "canceled" && err != left || sent != 2 || time.Since(began) != 5*time.Second {
-					t.Errorf("%q, %v after %d attempts and %v", got, err, sent, time.Since(began))
+					t.Errorf("%q, %v after %d tries and %v", got, err, sent, time.Since(began))
 				}
 				if !o.bodies[0].closed {
 					t.Error("the refusal's body was not closed")

@@ -19,7 +19,7 @@ import (
 type resumedBody struct {
 	first   *http.Response // which the caller has; its trailer is set at the end
 	sending *sending
-	cancel  func(error) // ends the context of further attempts
+	cancel  func(error) // ends the context of further tries
 
 	seen   hash.Hash      // of what the reader got
 	n      int64          // bytes that the reader got
@@ -159,7 +159,7 @@ func (b *resumedBody) resume(broke error) error {
 	}
 }
 
-// errRefused says that an attempt failed in a way that a retry does not change.
+// errRefused says that a try failed in a way that a retry does not change.
 var errRefused = errors.New("a retry does not change its error")
 
 // gaveUp returns the error of an answer that broke off and cannot be read on.
@@ -172,7 +172,7 @@ func (b *resumedBody) gaveUp(broke error, why string) error {
 func (b *resumedBody) skip(r *http.Response) (other string, again bool) {
 	switch {
 	case r.StatusCode != b.first.StatusCode:
-		return fmt.Sprintf("the retry was answered %d, and the first attempt %d", r.StatusCode, b.first.StatusCode), false
+		return fmt.Sprintf("the retry was answered %d, and the first try %d", r.StatusCode, b.first.StatusCode), false
 	case r.Header.Get(replayedField) != "true":
 		return "the retry got another answer, which is no replay", false
 	}

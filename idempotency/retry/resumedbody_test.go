@@ -114,7 +114,7 @@ func TestTransportDoesNotFetchAClosedAnswer(t *testing.T) {
 	}
 }
 
-// TestTransportClosesBodiesThatItDoesNotSend: if the budget does not allow another attempt, no body
+// TestTransportClosesBodiesThatItDoesNotSend: if the budget does not allow another try, no body
 // of the request stays open.
 func TestTransportClosesBodiesThatItDoesNotSend(t *testing.T) {
 	synctest.Test(t, closesBodies)
@@ -130,7 +130,7 @@ func closesBodies(t *testing.T) {
 		_ = r.Body.Close()
 		h := http.Header{"Idempotent-Replayed": {"true"}}
 		return &http.Response{StatusCode: 200, Header: h, Body: io.NopCloser(brokenBody{strings.NewReader("")})}, nil
-	}), &retry.Options{Attempts: 100})
+	}), &retry.Options{MaxTries: 100})
 	r := httptest.NewRequest(http.MethodPost, "http://example.com/", nil)
 	r.Body, _ = body()
 	r.GetBody = body

@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs/internal/pace"
 )
 
-// A sending is a request while it is sent, again and again, until an attempt has its whole answer.
+// A sending is a request while it is sent, again and again, until a try has its whole answer.
 //
 //	send ── no answer, or a refusal to wait out ── again, wait ── send
 //	  └── an answer, which is read ── breaks off ── again, wait ── send ── a replay, read on
@@ -21,19 +21,19 @@ type sending struct {
 	t     *Transport
 	ctx   context.Context                              // of the caller
 	again func(context.Context) (*http.Request, error) // nil if the request can be sent only once
-	left  int                                          // attempts
+	left  int                                          // tries
 }
 
 // Why a request is not sent again.
 var (
 	errOnce     = errors.New("the request can be sent only once")
-	errAttempts = errors.New("all attempts were used (Options.Attempts)")
+	errTries    = errors.New("all tries were used (Options.MaxTries)")
 	errBudget   = errors.New("the budget of retries was used up (Options.Budget)")
-	errDeadline = errors.New("the context would end before the next attempt")
+	errDeadline = errors.New("the context would end before the next try")
 )
 
-// send sends the request until an attempt gets an answer that a retry does not change, or no further
-// attempt is allowed. In the latter case stopped says why.
+// send sends the request until a try gets an answer that a retry does not change, or no further
+// try is allowed. In the latter case stopped says why.
 func (s *sending) send(request *http.Request) (response *http.Response, stopped, err error) {
 	for {
 		s.left--
@@ -63,7 +63,7 @@ func (s *sending) next(pause time.Duration) (*http.Request, error) {
 	case s.again == nil:
 		return nil, errOnce
 	case s.left == 0:
-		return nil, errAttempts
+		return nil, errTries
 	case s.ctx.Err() != nil:
 		return nil, context.Cause(s.ctx)
 	case ends && time.Until(deadline) < pause:
@@ -83,13 +83,13 @@ func (s *sending) wait(request *http.Request, pause time.Duration) error {
 	return err
 }
 
-// backoff returns the pause after the last attempt.
+// backoff returns the pause after the last try.
 func (s *sending) backoff() time.Duration {
 	o := &s.t.options
-	return pace.Backoff{Min: o.Backoff, Max: o.MaxBackoff}.Pause(o.Attempts - s.left)
+	return pace.Backoff{Min: o.Backoff, Max: o.MaxBackoff}.Pause(o.MaxTries - s.left)
 }
 
-// pauseAfter returns whether an attempt may be repeated, and after how long.
+// pauseAfter returns whether a try may be repeated, and after how long.
 func (s *sending) pauseAfter(response *http.Response, err error) (time.Duration, bool) {
 	pause := s.backoff()
 	if err != nil {

@@ -57,7 +57,7 @@ func TestTransportSends(t *testing.T) {
 
 func (c *sendingCase) run(t *testing.T) {
 	o := newOrigin(c.replies()...)
-	options := retry.Options{Attempts: c.Tries}
+	options := retry.Options{MaxTries: c.Tries}
 	if c.Key != nil {
 		options.Key = func(*http.Request) string { return *c.Key }
 	}
@@ -91,7 +91,7 @@ func (c *sendingCase) run(t *testing.T) {
 			t.Error("the body of an answer was not closed")
 		}
 	}
-	c.check(t, o.attempts())
+	c.check(t, o.tries())
 }
 
 // replies are what the origin answers.

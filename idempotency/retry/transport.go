@@ -31,9 +31,9 @@ type Options struct {
 	// structured-field String. Default: 26 random characters.
 	Key func(*http.Request) string
 
-	// Attempts is how often a request is sent at most. Default: 5.
-	Attempts int
-	// Backoff is the pause after the first attempt. Each pause is twice as long as the one before,
+	// MaxTries is how often a request is sent at most. Default: 5.
+	MaxTries int
+	// Backoff is the pause after the first try. Each pause is twice as long as the one before,
 	// up to MaxBackoff, and never shorter than the answer's Retry-After. A random part keeps
 	// clients that failed together from coming back together. An answer whose Retry-After is longer
 	// than MaxBackoff is returned to the caller. Defaults: 100 ms and 30 s.
@@ -62,7 +62,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if r.Key == nil {
 		r.Key = func(*http.Request) string { return rand.Text() }
 	}
-	r.Attempts = cmp.Or(r.Attempts, 5)
+	r.MaxTries = cmp.Or(r.MaxTries, 5)
 	r.Backoff = cmp.Or(r.Backoff, 100*time.Millisecond)
 	r.MaxBackoff = cmp.Or(r.MaxBackoff, max(30*time.Second, r.Backoff))
 	r.Budget = cmp.Or(r.Budget, 0.2)
@@ -73,8 +73,8 @@ func (o *Options) withDefaults() (Options, error) {
 // fault returns an error that names the first option that is wrong.
 func (o *Options) fault() error {
 	switch {
-	case o.Attempts < 1:
-		return fmt.Errorf("retry: Options.Attempts: %d is too small; it must be at least 1", o.Attempts)
+	case o.MaxTries < 1:
+		return fmt.Errorf("retry: Options.MaxTries: %d is too small; it must be at least 1", o.MaxTries)
 	case o.Backoff < 0:
 		return fmt.Errorf("retry: Options.Backoff: %v is too short; it must be at least 0s", o.Backoff)
 	case o.Backoff > o.MaxBackoff:
@@ -90,14 +90,14 @@ func (o *Options) fault() error {
 // Transport is an http.RoundTripper for clients. It gives every request with an unsafe method an
 // Idempotency-Key, keeps the key across retries, and retries what is safe to retry:
 //
-//   - an attempt that got no answer,
+//   - a try that got no answer,
 //   - 409, 429 and 503 with a Retry-After.
 //
 // It returns all other answers. 422 (key reused), 410 (answer not kept) and 409 without Retry-After
-// (outcome unknown) do not change with a retry. The server must honour the key: otherwise an attempt
+// (outcome unknown) do not change with a retry. The server must honour the key: otherwise a try
 // that got no answer may have had an effect.
 //
-// If an answer breaks off while it is read, the Transport retries by the same rules, with the attempts
+// If an answer breaks off while it is read, the Transport retries by the same rules, with the tries
 // and the budget that are left. While the request still runs, it waits as the server's Retry-After
 // says. Then the server replays the answer, and the caller reads on, up to the trailer. If the retry
 // gets no replay, or that of another answer, Read returns an error that says so and wraps the first
@@ -119,7 +119,7 @@ func New(o *Options) (*Transport, error) {
 	return &Transport{options: options, budget: budget{share: options.Budget, left: budgetInARow}}, nil
 }
 
-// RoundTrip implements http.RoundTripper. It returns the last attempt's answer or error. If r's
+// RoundTrip implements http.RoundTripper. It returns the last try's answer or error. If r's
 // context ends during a pause, it returns the context's cause.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	request, again, err := t.prepare(r)
@@ -131,7 +131,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		again = nil // Base will refuse it every time
 	}
 	t.budget.add()
-	s := &sending{t: t, ctx: r.Context(), again: again, left: t.options.Attempts}
+	s := &sending{t: t, ctx: r.Context(), again: again, left: t.options.MaxTries}
 	response, stopped, err := s.send(request)
 	if err != nil || stopped != nil || again == nil || isSafe(r.Method) || response.Body == http.NoBody || response.StatusCode == http.StatusSwitchingProtocols {
 		return response, err

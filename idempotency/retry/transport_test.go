@@ -18,7 +18,7 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-// received is what a scripted origin got of one attempt.
+// received is what a scripted origin got of one try.
 type received struct {
 	at   time.Duration // since the origin was made
 	key  string
@@ -96,7 +96,7 @@ func (o *origin) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-func (o *origin) attempts() []received {
+func (o *origin) tries() []received {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.got)
@@ -123,12 +123,12 @@ func newPost(ctx context.Context, t *testing.T) *http.Request {
 
 var errCut = errors.New("connection reset by peer")
 
-// TestTransportRetriesErrors: an attempt that got no answer is retried, unless a retry cannot help. What
+// TestTransportRetriesErrors: a try that got no answer is retried, unless a retry cannot help. What
 // comes of each answer is in the table of TestTransportSends.
 func TestTransportRetriesErrors(t *testing.T) {
 	for name, test := range map[string]struct {
-		first    reply
-		attempts int
+		first reply
+		tries int
 	}{
 		"a deadline of the network's": {reply{err: &net.OpError{Op: "dial", Err: context.DeadlineExceeded}}, 2},
 		"an end in the middle":        {reply{err: io.ErrUnexpectedEOF}, 2},
@@ -139,11 +139,11 @@ func TestTransportRetriesErrors(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOrigin(test.first, reply{status: 201})
 				res, err := newTransport(t, o, nil).RoundTrip(newPost(t.Context(), t))
-				if got := len(o.attempts()); got != test.attempts {
-					t.Fatalf("%d attempts; want %d", got, test.attempts)
+				if got := len(o.tries()); got != test.tries {
+					t.Fatalf("%d tries; want %d", got, test.tries)
 				}
 				want := test.first
-				if test.attempts == 2 {
+				if test.tries == 2 {
 					want = reply{status: 201}
 				}
 				if !errors.Is(err, want.err) || want.err == nil && (err != nil || res.StatusCode != want.status) {
@@ -155,18 +155,18 @@ func TestTransportRetriesErrors(t *testing.T) {
 }
 
 // TestTransportBacksOff: each pause is about twice as long as the one before, and
-// after the last attempt the caller gets what that got.
+// after the last try the caller gets what that got.
 func TestTransportBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOrigin(reply{err: errCut})
-		transport := newTransport(t, o, &retry.Options{Attempts: 7, Backoff: time.Second, MaxBackoff: 8 * time.Second})
+		transport := newTransport(t, o, &retry.Options{MaxTries: 7, Backoff: time.Second, MaxBackoff: 8 * time.Second})
 		res, err := transport.RoundTrip(newPost(t.Context(), t))
 		if res != nil || err != errCut {
 			t.Errorf("%v, %v", res, err)
 		}
-		got := o.attempts()
+		got := o.tries()
 		if len(got) != 7 {
-			t.Fatalf("%d attempts", len(got))
+			t.Fatalf("%d tries", len(got))
 		}
 		for i, seconds := range []int{1, 2, 4, 8, 8, 8} {
 			pause, backoff := got[i+1].at-got[i].at, time.Duration(seconds)*time.Second
@@ -187,12 +187,12 @@ func TestTransportGivesUpWithItsContext(t *testing.T) {
 			time.AfterFunc(time.Second, func() { cancel(left) })
 			o := newOrigin(reply{status: 409, after: "5"})
 			res, err := newTransport(t, o, nil).RoundTrip(newPost(ctx, t))
-			if res != nil || err != left || len(o.attempts()) != 1 || time.Since(o.start) != time.Second {
-				t.Errorf("%v, %v after %d attempts and %v", res, err, len(o.attempts()), time.Since(o.start))
+			if res != nil || err != left || len(o.tries()) != 1 || time.Since(o.start) != time.Second {
+				t.Errorf("%v, %v after %d tries and %v", res, err, len(o.tries()), time.Since(o.start))
 			}
 		})
 	})
-	t.Run("canceled in an attempt", func(t *testing.T) {
+	t.Run("canceled in a try", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			tries := 0
@@ -202,11 +202,11 @@ func TestTransportGivesUpWithItsContext(t *testing.T) {
 				return nil, ctx.Err()
 			})
 			if _, err := newTransport(t, base, nil).RoundTrip(newPost(ctx, t)); !errors.Is(err, context.Canceled) || tries != 1 {
-				t.Errorf("%v after %d attempts", err, tries)
+				t.Errorf("%v after %d tries", err, tries)
 			}
 		})
 	})
-	t.Run("a deadline before the next attempt", func(t *testing.T) {
+	t.Run("a deadline before the next try", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
@@ -229,7 +229,7 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r
 func TestTransportBudget(t *testing.T) {
 	for _, test := range []struct {
 		budget float64
-		want   int // attempts of 100 requests that all fail
+		want   int // tries of 100 requests that all fail
 	}{
 		// A budget that is full does not grow, so a little of the share is lost
 		// at the beginning.
@@ -246,8 +246,8 @@ func TestTransportBudget(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := len(o.attempts()); got < test.want-1 || got > test.want+1 {
-				t.Errorf("a budget of %v: %d attempts; want about %d", test.budget, got, test.want)
+			if got := len(o.tries()); got < test.want-1 || got > test.want+1 {
+				t.Errorf("a budget of %v: %d tries; want about %d", test.budget, got, test.want)
 			}
 		})
 	}

@@ -16,21 +16,21 @@ import (
 
 // Entry is a key of a listing: a line of the answer to GET /v1/keys.
 type Entry struct {
-	Key       string    `json:"key,omitempty"`
-	KeyB64    []byte    `json:"key_b64,omitempty"`
-	Namespace string    `json:"namespace"`
-	Digest    string    `json:"digest"`
-	State     string    `json:"state"`
-	Permits   int       `json:"permits,omitempty"`
-	Attempts  []Attempt `json:"attempts,omitempty"`
-	Waiters   int       `json:"waiters"`
-	Reserved  int       `json:"reserved"`
-	Places    []Place   `json:"places,omitempty"`
-	Kept      *Kept     `json:"record,omitempty"`
+	Key       string  `json:"key,omitempty"`
+	KeyB64    []byte  `json:"key_b64,omitempty"`
+	Namespace string  `json:"namespace"`
+	Digest    string  `json:"digest"`
+	State     string  `json:"state"`
+	Permits   int     `json:"permits,omitempty"`
+	Runs      []Run   `json:"runs,omitempty"`
+	Waiters   int     `json:"waiters"`
+	Reserved  int     `json:"reserved"`
+	Places    []Place `json:"places,omitempty"`
+	Kept      *Kept   `json:"record,omitempty"`
 }
 
-// Attempt is a lease, live or abandoned.
-type Attempt struct {
+// Run is a lease, live or abandoned.
+type Run struct {
 	ID      string   `json:"id"`
 	Owner   ownerOut `json:"owner"`
 	Fence   string   `json:"fence"`
@@ -70,8 +70,8 @@ func EntryOf(e *store.Entry, secrets bool) Entry {
 	} else {
 		out.KeyB64 = []byte(e.Key.Name)
 	}
-	for _, a := range e.Attempts {
-		out.Attempts = append(out.Attempts, Attempt{
+	for _, a := range e.Runs {
+		out.Runs = append(out.Runs, Run{
 			ID: a.ID, Owner: ownerOut(a.Owner), Fence: strconv.FormatUint(a.Fence, 10), Attempt: a.Attempt,
 			Since: a.Since.Milliseconds(), Left: millis(a.Left),
 		})
@@ -104,12 +104,12 @@ func (e *Entry) Entry() (out store.Entry, err error) {
 	if e.KeyB64 != nil {
 		out.Key.Name = string(e.KeyB64)
 	}
-	for _, a := range e.Attempts {
-		attempt := store.Attempt{ID: a.ID, Owner: store.Owner(a.Owner), Attempt: a.Attempt, Since: fromMillis(a.Since), Left: fromMillis(a.Left)}
+	for _, a := range e.Runs {
+		attempt := store.Run{ID: a.ID, Owner: store.Owner(a.Owner), Attempt: a.Attempt, Since: fromMillis(a.Since), Left: fromMillis(a.Left)}
 		if attempt.Fence, err = strconv.ParseUint(a.Fence, 10, 64); err != nil {
 			return out, fmt.Errorf("the server answered with the fence %q", a.Fence)
 		}
-		out.Attempts = append(out.Attempts, attempt)
+		out.Runs = append(out.Runs, attempt)
 	}
 	for _, p := range e.Places {
 		place := store.PlaceInfo{Owner: store.Owner(p.Owner), Left: fromMillis(p.Left), Reserved: p.Reserved, Use: store.Use(p.Use), Blocks: fromMillis(p.Blocks)}
@@ -172,7 +172,7 @@ func WriteOrder(o Order) []byte {
 	}{elementOf(o.Key, store.Token{}), o.ID, o.Data, millis(o.Retention)})
 }
 
-// Done is the answer to an order: how many attempts were ended, or how many keys were
+// Done is the answer to an order: how many runs were ended, or how many keys were
 // forgotten or settled.
 type Done struct {
 	Done int `json:"done"`

@@ -25,7 +25,7 @@ func TestDescription(t *testing.T) {
 	for name, written := range map[string]any{
 		"Claim": claimOut{}, "Owner": ownerOut{}, "Renewal": renewalOut{}, "Settlement": settlementOut{},
 		"Answer": Answer{}, "Record": Record{}, "Error": Error{},
-		"Entry": Entry{}, "Attempt": Attempt{}, "Place": Place{}, "Kept": Kept{}, "Done": Done{},
+		"Entry": Entry{}, "Run": Run{}, "Place": Place{}, "Kept": Kept{}, "Done": Done{},
 	} {
 		if got, want := schema(name), slices.Sorted(slices.Values(jsonFields(reflect.TypeOf(written)))); !slices.Equal(got, want) {
 			t.Errorf("the schema %s has %v; the code has %v", name, got, want)

@@ -173,8 +173,8 @@ func FuzzRead(f *testing.F) {
 // TestAWrongFenceIsRefused: a fence is a decimal number and nothing else, in a list as in an answer.
 func TestAWrongFenceIsRefused(t *testing.T) {
 	for _, fence := range []string{"12abc", "0x10", "1 2", "-1"} {
-		if e, err := (&Entry{State: "held", Attempts: []Attempt{{Fence: fence}}}).Entry(); err == nil {
-			t.Errorf("%q in a list is read as %d", fence, e.Attempts[0].Fence)
+		if e, err := (&Entry{State: "held", Runs: []Run{{Fence: fence}}}).Entry(); err == nil {
+			t.Errorf("%q in a list is read as %d", fence, e.Runs[0].Fence)
 		}
 		if a, err := (&Answer{State: "granted", Fence: fence}).Claim(); err == nil {
 			t.Errorf("%q in an answer is read as %d", fence, a.Fence)

@@ -269,9 +269,9 @@ func oldest(keys []Key, age func(*Key) time.Duration) []Key {
 	return some
 }
 
-// heldFor returns how long ago the oldest attempt was granted.
+// heldFor returns how long ago the oldest lease was granted.
 func (k *Key) heldFor() (longest time.Duration) {
-	for _, a := range k.Attempts {
+	for _, a := range k.Runs {
 		longest = max(longest, a.Since)
 	}
 	return longest

@@ -196,8 +196,8 @@ func TestOperatorsSeeTasks(t *testing.T) {
 		}
 		return e.Waiters == 2
 	})
-	if e.Reserved != 2 || len(e.Attempts) != 1 || e.Attempts[0].Owner.Label != "job default:0" {
-		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of task 0", e.Reserved, e.Attempts)
+	if e.Reserved != 2 || len(e.Runs) != 1 || e.Runs[0].Owner.Label != "job default:0" {
+		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of task 0", e.Reserved, e.Runs)
 	}
 	reserved := map[string]store.Use{}
 	for _, p := range e.Places {

@@ -202,8 +202,8 @@ func TestOperatorsSeeJobs(t *testing.T) {
 		}
 		return e.Waiters == 2
 	})
-	if e.Reserved != 2 || len(e.Attempts) != 1 || !strings.HasPrefix(e.Attempts[0].Owner.Label, "job 1@") {
-		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of job 1", e.Reserved, e.Attempts)
+	if e.Reserved != 2 || len(e.Runs) != 1 || !strings.HasPrefix(e.Runs[0].Owner.Label, "job 1@") {
+		t.Errorf("%d places without a claim, and the leases %+v; want 2, and that of job 1", e.Reserved, e.Runs)
 	}
 	uses := map[store.Use]int{}
 	for _, p := range e.Places {

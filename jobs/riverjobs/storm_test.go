@@ -121,7 +121,7 @@ func (h *host) logUnfinished() {
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	h.t.Log(strings.Join(texts, "\n"), err)
 	for e, err := range h.store.(store.Inspector).List(ctx, store.Query{}) {
-		if err != nil || e.Waiters+e.Reserved > 0 || len(e.Attempts) > 0 {
+		if err != nil || e.Waiters+e.Reserved > 0 || len(e.Runs) > 0 {
 			h.t.Logf("%+v, %v", e, err)
 		}
 	}

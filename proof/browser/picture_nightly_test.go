@@ -55,7 +55,7 @@ const tell = `(story => {
     if (name === 'host') return (hosts[this.label] || ['worker-1'])[0];
     if (name === 'pid') return (hosts[this.label] || [0, 4711])[1];
     if (name === 'id') return id('fence' in this || 'bytes' in this ? 'sbf3pdmkfd3owd77' : 'vin5s3zam7kjpswt', v);
-    if (name === 'long') return ms.since_ms < this.long_ms ? 0 : this.waits.filter(k => (k.attempts || []).length > 0).length;
+    if (name === 'long') return ms.since_ms < this.long_ms ? 0 : this.waits.filter(k => (k.runs || []).length > 0).length;
     if (name === 'seen') return v.map(() => ms.waited);
     if (name === 'left_ms') return 'bytes' in this ? 86398000 : v > 0 ? 26000 : 1000 - 1000 * story.since;
     if (name === 'traffic') return story.traffic[0].some(n => n) ? story.traffic : v.map(s => s.map((_, i) => i < s.length - 1 ? 0 : s.reduce((a, b) => a + b)));

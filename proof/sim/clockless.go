@@ -288,7 +288,7 @@ func (w *clockless) left(r *rand.Rand) (left []string) {
 		case err != nil:
 			left = append(left, err.Error())
 		case e.Condition == store.ConditionHeld, e.Condition == store.ConditionWaiting:
-			left = append(left, fmt.Sprintf("%s is %s: %+v", e.Key.Name, e.Condition, e.Attempts))
+			left = append(left, fmt.Sprintf("%s is %s: %+v", e.Key.Name, e.Condition, e.Runs))
 		}
 	}
 	return left

@@ -195,7 +195,7 @@ func (s *server) plain(c store.Claim) bool {
 		if err != nil || e.Record != nil && c.MaxAge > 0 {
 			return false
 		}
-		for _, a := range e.Attempts {
+		for _, a := range e.Runs {
 			if a.Left <= 0 || !c.Fingerprint.IsZero() {
 				return false // it was abandoned, or its holder may be doing something else
 			}

@@ -156,7 +156,7 @@ func (w *world) list() {
 		case e.Condition == store.ConditionHeld, e.Condition == store.ConditionWaiting:
 			var text strings.Builder
 			fmt.Fprintf(&text, "%s is %s, with %d waiters and %d reserved places", e.Key.Name, e.Condition, e.Waiters, e.Reserved)
-			for _, a := range e.Attempts {
+			for _, a := range e.Runs {
 				fmt.Fprintf(&text, ", by %s, with fence %d, since %v, for %v more", a.ID, a.Fence, a.Since, a.Left)
 			}
 			w.left(errors.New(text.String()))

@@ -98,7 +98,7 @@ func (r *run) releaseStale(ctx context.Context) error {
 			if err != nil {
 				return nil, err
 			}
-			if slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left > r.TTL+time.Second }) {
+			if slices.ContainsFunc(e.Runs, func(a store.Run) bool { return a.Left > r.TTL+time.Second }) {
 				stale = append(stale, e)
 			}
 		}

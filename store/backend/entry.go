@@ -34,13 +34,13 @@ func Selects(q *store.Query, k store.Key) bool {
 func Matches(e *store.Entry, q *store.Query) bool {
 	return e.Condition != "" && (len(q.Conditions) == 0 || slices.Contains(q.Conditions, e.Condition)) && !young(e, q.HeldFor) &&
 		(q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
-			slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.ID == q.ID }))
+			slices.ContainsFunc(e.Runs, func(a store.Run) bool { return a.ID == q.ID }))
 }
 
 // young reports whether a key has been held for less than that, and no claim waits for it.
 func young(e *store.Entry, least time.Duration) bool {
 	return least > 0 && e.Condition == store.ConditionHeld && e.Waiters == 0 &&
-		!slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.Left > 0 && a.Since >= least })
+		!slices.ContainsFunc(e.Runs, func(a store.Run) bool { return a.Left > 0 && a.Since >= least })
 }
 
 // Part is a part of the keys that a store can find without the others.

@@ -55,8 +55,8 @@ func TestWhatBeginsLastsFromTheUpperBound(t *testing.T) {
 			var e store.Entry
 			b = begin(at, at+above, w, nil, nil)
 			b.State(k).Describe(&e, &store.Query{})
-			if live := e.Attempts[0].Left > 0; live != (at < end) {
-				t.Errorf("between %d and %d the lease has %v left", at, at+above, e.Attempts[0].Left)
+			if live := e.Runs[0].Left > 0; live != (at < end) {
+				t.Errorf("between %d and %d the lease has %v left", at, at+above, e.Runs[0].Left)
 			}
 		}
 	}

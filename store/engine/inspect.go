@@ -37,14 +37,14 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 		all = append(all[:len(all):len(all)], *st.abandoned)
 	}
 	for _, l := range all {
-		a := store.Attempt{
+		a := store.Run{
 			ID: l.Token.ID(), Owner: store.ParseOwner(l.Owner), Fence: uint64(l.Fence), Attempt: int(l.Attempt),
 			Since: Duration(max(st.now-l.Since, 0)), Left: min(Duration(l.Ends-st.most), 0),
 		}
 		if !l.Abandoned {
 			a.Left = st.left(l.Ends)
 		}
-		e.Attempts = append(e.Attempts, a)
+		e.Runs = append(e.Runs, a)
 	}
 	if r := &st.record; r.Ends > st.now {
 		e.Record = &store.RecordInfo{ID: r.Token.ID(), Age: Duration(max(st.now-r.Written, 0)), Left: st.left(r.Ends)}

@@ -126,7 +126,7 @@ func (st *State) Forget(id string) (found bool) {
 }
 
 // Resolve gives an unknown outcome its record. If the outcome is known, or belongs to another
-// attempt than the ID names, it changes nothing and returns false.
+// lease than the ID names, it changes nothing and returns false.
 func (st *State) Resolve(id string, data []byte, retention time.Duration) bool {
 	st.Advance()
 	if !st.unknown() || id != "" && st.abandoned.Token.ID() != id {

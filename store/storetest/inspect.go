@@ -61,20 +61,20 @@ var inspectProperties = []Property{
 					t.Errorf("%s: %s with %d permits, %d waiters and %d reserved places, want %s with %d, %d and %d",
 						name, e.Condition, e.Permits, e.Waiters, e.Reserved, want.condition, want.permits, want.waiters, want.reserved)
 				}
-				got := map[string]store.Attempt{}
-				for _, at := range e.Attempts {
+				got := map[string]store.Run{}
+				for _, at := range e.Runs {
 					got[at.ID] = at
 				}
-				if len(e.Attempts) != len(want.ids) {
-					t.Errorf("%s: %d attempts, want %d", name, len(e.Attempts), len(want.ids))
+				if len(e.Runs) != len(want.ids) {
+					t.Errorf("%s: %d runs, want %d", name, len(e.Runs), len(want.ids))
 				}
 				for _, id := range want.ids {
 					at, ok := got[id]
 					if !ok {
-						t.Errorf("%s: the attempt %s is not listed", name, id)
+						t.Errorf("%s: the run %s is not listed", name, id)
 						continue
 					}
-					t.attempt(name, at, took)
+					t.run(name, at, took)
 					if f := fences[name]; id == a.ID() && f != 0 && (at.Fence != f || at.Owner != host) {
 						t.Errorf("%s: fence %d and owner %q, want %d and %q", name, at.Fence, at.Owner, f, host)
 					}
@@ -438,13 +438,13 @@ func (p *process) list(q store.Query) map[store.Key]store.Entry {
 	return listed
 }
 
-// attempt checks what is listed of an attempt on the key of that name, made
+// run checks what is listed of a run on the key of that name, made
 // since the trial began.
-func (t *Trial) attempt(name string, at store.Attempt, took time.Duration) {
+func (t *Trial) run(name string, at store.Run, took time.Duration) {
 	t.Helper()
 	over := name == "abandoned" || name == "unknown"
 	if at.Attempt != 1 || at.Fence == 0 || at.Since < 0 || at.Since > took+time.Second ||
 		over != (at.Left <= 0) || at.Left > long {
-		t.Errorf("%s: the attempt is listed as %+v", name, at)
+		t.Errorf("%s: the run is listed as %+v", name, at)
 	}
 }

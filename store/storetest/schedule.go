@@ -295,7 +295,7 @@ func (s *schedule) list(p *process) {
 	want, got := s.model.list(q)[s.key], p.list(q)[s.key]
 	s.note("list: %+v, want %+v", got, want)
 	s.check(got.Condition == want.Condition && got.Permits == want.Permits && got.Waiters == want.Waiters && got.Reserved == want.Reserved &&
-		len(got.Attempts) == len(want.Attempts) && (got.Record == nil) == (want.Record == nil))
+		len(got.Runs) == len(want.Runs) && (got.Record == nil) == (want.Record == nil))
 }
 
 func (s *schedule) note(format string, args ...any) {

@@ -133,7 +133,7 @@ func TestClaimBySQL(t *testing.T) {
 	}
 	entry := a.must("SELECT state FROM @claim('owned', $1, '1 minute', owner => 'web-1 7 leader')", mine)
 	for e, err := range a.s.List(t.Context(), store.Query{Name: "owned"}) {
-		if want := (store.Owner{Host: "web-1", PID: 7, Label: "leader"}); err != nil || entry != "granted" || e.Attempts[0].Owner != want {
+		if want := (store.Owner{Host: "web-1", PID: 7, Label: "leader"}); err != nil || entry != "granted" || e.Runs[0].Owner != want {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}

@@ -38,8 +38,8 @@ func TestExpiredTogether(t *testing.T) {
 			}
 			return e.Condition == store.ConditionAbandoned
 		})
-		if len(e.Attempts) != 1 || e.Attempts[0].ID != late.Token.ID() || e.Attempts[0].Attempt != 2 {
-			t.Errorf("listed are %+v; want attempt 2 of %s", e.Attempts, late.Token.ID())
+		if len(e.Runs) != 1 || e.Runs[0].ID != late.Token.ID() || e.Runs[0].Attempt != 2 {
+			t.Errorf("listed are %+v; want attempt 2 of %s", e.Runs, late.Token.ID())
 		}
 		if a := mustGrant(t, s, lock("k", two)); a.Attempt != 3 || string(a.Progress) != string(late.Token[:]) {
 			t.Errorf("the next claim was answered %+v; want the progress of the one that ended last", a)

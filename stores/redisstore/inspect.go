@@ -220,7 +220,7 @@ func (s *Store) force(ctx context.Context, sc *script, key store.Key, args ...st
 	return n, cmp.Or(err, failed)
 }
 
-// tokenOf returns the token of the attempt or the record with the ID, or "" for any. It returns
+// tokenOf returns the token of the lease or the record with the ID, or "" for any. It returns
 // false when there is neither.
 func (s *Store) tokenOf(ctx context.Context, key store.Key, id string) (string, bool, error) {
 	if err := s.usable(ctx); err != nil {

@@ -20,7 +20,7 @@ const readMost = 500
 // entry describes a key. Its Condition is "" if nothing is known of the key.
 type entry struct {
 	store.Entry
-	tokens map[string]store.Token // of the attempts and of the record, by ID
+	tokens map[string]store.Token // of the leases and of the record, by ID
 }
 
 // inspect describes keys with commands that need no right but to read: no script.
@@ -227,7 +227,7 @@ func (s *Store) explainKey(ctx context.Context, q *store.Query, e *entry, v *val
 	e.tokens = make(map[string]store.Token)
 	add := func(l *lease) {
 		e.tokens[l.token.ID()] = l.token
-		e.Attempts = append(e.Attempts, store.Attempt{
+		e.Runs = append(e.Runs, store.Run{
 			ID: l.token.ID(), Fence: uint64(l.fence), Attempt: int(l.number), Since: since(l.since), Left: left(l.ends), Owner: l.owner,
 		})
 	}

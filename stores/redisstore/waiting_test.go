@@ -47,7 +47,7 @@ func TestScriptsForgotten(t *testing.T) {
 	}
 	forgotten()
 	for e, err := range s.List(t.Context(), store.Query{Name: "k"}) {
-		if err != nil || len(e.Attempts) != 1 {
+		if err != nil || len(e.Runs) != 1 {
 			t.Errorf("listing: %+v, %v", e, err)
 		}
 	}
@@ -183,7 +183,7 @@ func TestDeadWaiters(t *testing.T) {
 	mustSettle(t, s, holder, store.Release)
 	for e, err := range s.List(t.Context(), store.Query{Name: waitedFor}) {
 		testkit.Must(t, err)
-		if len(e.Attempts) != 1 || e.Attempts[0].ID != alive.Token.ID() {
+		if len(e.Runs) != 1 || e.Runs[0].ID != alive.Token.ID() {
 			t.Errorf("after the release there is %+v; want the lease of %s", e, alive.Token.ID())
 		}
 	}

@@ -75,8 +75,8 @@ func wantUntilItsEnd(t *testing.T, s *Store, c *testClock, left time.Duration) {
 	var has time.Duration
 	for e, err := range s.List(t.Context(), store.Query{}) {
 		testkit.Must(t, err)
-		if e.Key == lock("k").Key && len(e.Attempts) == 1 {
-			has = e.Attempts[0].Left
+		if e.Key == lock("k").Key && len(e.Runs) == 1 {
+			has = e.Runs[0].Left
 		}
 	}
 	if has > left || has < left-killedTTL/2 { // some of it has passed

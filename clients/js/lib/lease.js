@@ -54,7 +54,7 @@ export class Lease {
   // left is the milliseconds for which the lease can still be trusted unless it is renewed.
   get left() { return this.#hold.held ? Math.max(this.#hold.trusted - now(), 0) : 0; }
 
-  // id is the public name of this attempt, which operators see.
+  // id is the public name of this lease, which operators see.
   get id() { return this.#hold.claim.id; }
 
   // save keeps progress (bytes or a text, at most 1 MiB) with the lease and renews it. The next

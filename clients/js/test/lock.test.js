@@ -21,8 +21,8 @@ test("a function holds the key, and its value is returned", async () => {
     assert.equal(lease.progress, null);
     const entry = await server.entry(key);
     assert.equal(entry.state, "held");
-    assert.equal(entry.attempts[0].id, lease.id);
-    assert.equal(entry.attempts[0].fence, String(lease.fence));
+    assert.equal(entry.runs[0].id, lease.id);
+    assert.equal(entry.runs[0].fence, String(lease.fence));
     return "value";
   });
   assert.equal(got, "value");

@@ -66,7 +66,7 @@ test("leases and the client keep no program alive, and a lease that is held then
   `);
   const id = await p.line();
   assert.equal(await p.ended(), 0);
-  assert.equal((await server.entry(key)).attempts[0].id, id);
+  assert.equal((await server.entry(key)).runs[0].id, id);
 
   const other = unique();
   const q = script(server.url, `await connect().lock(${text(other)}, { ttl: "3s" }, () => { console.log("held"); process.exit(3); });`);
@@ -102,7 +102,7 @@ test("SIGTERM settles if the program asks for it", async () => {
   const id = await plain.line();
   plain.kill("SIGTERM");
   assert.equal(await plain.ended(), "SIGTERM");
-  assert.equal((await server.entry(key)).attempts[0].id, id);
+  assert.equal((await server.entry(key)).runs[0].id, id);
 
   const asking = script(server.url, held(other, `process.once("SIGTERM", () => keys.close().then(() => process.exit(143)));`));
   await asking.line();

@@ -121,7 +121,7 @@ export class Server {
   free(key) {
     return until(`${key} is free`, async () => {
       const found = await this.entry(key);
-      return !found || ((found.attempts ?? []).length === 0 && (found.places ?? []).length === 0);
+      return !found || ((found.runs ?? []).length === 0 && (found.places ?? []).length === 0);
     });
   }
 

@@ -113,7 +113,7 @@ class AsyncLease:
 
     @property
     def id(self) -> str:
-        """The public name of this attempt, which operators see."""
+        """The public name of this lease, which operators see."""
         return self._lease.id
 
     def check(self) -> AsyncLease:

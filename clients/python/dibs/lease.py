@@ -79,7 +79,7 @@ class Lease:
 
     @property
     def id(self) -> str:
-        """The public name of this attempt, which operators see."""
+        """The public name of this lease, which operators see."""
         named = hashlib.sha256(b"dibs claim id\0" + bytes.fromhex(self._attempt.token)).digest()[:10]
         return base64.b32encode(named).decode().lower()
 

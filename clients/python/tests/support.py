@@ -151,7 +151,7 @@ class Server:
 
     def free(self, key):
         found = self.entry(key) or {}
-        return not found.get("attempts") and not found.get("places")
+        return not found.get("runs") and not found.get("places")
 
     def take(self, lease):
         """End a lease as an operator would."""

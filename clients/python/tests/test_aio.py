@@ -31,7 +31,7 @@ class AsyncTest(Case):
                 self.assertTrue(lease.held)
                 self.assertGreater(lease.fence, 0)
                 self.assertEqual((self.key, 600, 1, None), (lease.key, lease.ttl, lease.attempt, lease.progress))
-                self.assertEqual(lease.id, self.server.entry(self.key)["attempts"][0]["id"])
+                self.assertEqual(lease.id, self.server.entry(self.key)["runs"][0]["id"])
                 self.assertTrue(await self.keys.aio.held(self.key))
                 self.assertGreater(lease.left, 500)
                 self.assertIn("held", repr(lease))

@@ -22,7 +22,7 @@ class LockTest(Case):
             self.assertEqual(1, lease.attempt)
             entry = self.server.entry(self.key)
             self.assertEqual("held", entry["state"])
-            self.assertEqual(lease.id, entry["attempts"][0]["id"])
+            self.assertEqual(lease.id, entry["runs"][0]["id"])
         self.assertTrue(self.server.free(self.key))
         self.assertFalse(lease.held)
 

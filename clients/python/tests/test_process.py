@@ -67,7 +67,7 @@ class ProcessTest(Case):
                 sys.stdin.readline()
         """)
         self.assertEqual(["lost", "lost", "lost", "True"], [script.line() for _ in range(4)])
-        self.assertEqual(script.line(), self.server.entry(self.key)["attempts"][0]["id"])
+        self.assertEqual(script.line(), self.server.entry(self.key)["runs"][0]["id"])
         script.tell()
         self.assertEqual(0, script.ended())
         self.assertFree()

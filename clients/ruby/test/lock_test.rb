@@ -9,7 +9,7 @@ class LockTest < Case
       assert_operator lease.fence, :>, 0
       assert_equal 1, lease.attempt
       assert_equal "held", @server.entry(@key)["state"]
-      assert_equal lease.id, @server.entry(@key)["attempts"][0]["id"]
+      assert_equal lease.id, @server.entry(@key)["runs"][0]["id"]
       :value
     end
     assert_equal :value, got

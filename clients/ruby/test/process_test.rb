@@ -64,7 +64,7 @@ class ProcessTest < Case
       assert_equal %w[lost lost locked], Array.new(3) { line(from) }
       ended(pid)
       lease.check
-      assert_equal lease.id, @server.entry(@key)["attempts"][0]["id"]
+      assert_equal lease.id, @server.entry(@key)["runs"][0]["id"]
     end
     assert_free
   end

@@ -80,7 +80,7 @@ class Server
 
   def free?(key)
     found = entry(key)
-    found.nil? || (found["attempts"].to_a.empty? && found["places"].to_a.empty?)
+    found.nil? || (found["runs"].to_a.empty? && found["places"].to_a.empty?)
   end
 end
 

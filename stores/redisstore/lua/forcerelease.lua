@@ -1,9 +1,9 @@
 -- forcerelease ends leases of any token, and deletes the abandoned row.
 --
 -- KEYS  the fence, the listed names, the state of the key
--- ARGV  sharded; the token of the attempt, or '' for all
+-- ARGV  sharded; the token of the lease, or '' for all
 --
--- The answer is how many attempts it ended.
+-- The answer is how many it ended.
 
 local sharded = ARGV[1] == '1'
 local mark = highest()

@@ -1,7 +1,7 @@
 -- forget deletes a key's record and its abandoned row.
 --
 -- KEYS  the fence, the listed names, the state of the key
--- ARGV  sharded; the token of the attempt or the record, or '' for both
+-- ARGV  sharded; the token of the lease or the record, or '' for both
 --
 -- Answers: 1 deleted; 0 nothing to delete.
 

@@ -1,7 +1,7 @@
 -- resolve settles an unknown outcome with a record.
 --
 -- KEYS  the fence, the listed names, the state of the key
--- ARGV  sharded; the token of the attempt, or '' for any; data; retention
+-- ARGV  sharded; the token of the lease, or '' for any; data; retention
 --       in µs
 --
 -- Answers: 1 done; 0 no outcome is unknown.

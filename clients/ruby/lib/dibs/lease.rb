@@ -54,7 +54,7 @@ module Dibs
       held? ? [@trusted - Dibs.now, 0.0].max : 0.0
     end
 
-    # id is the public name of this attempt, which operators see.
+    # id is the public name of this lease, which operators see.
     def id
       sum = Digest::SHA256.digest("dibs claim id\0".b + [@claim.token].pack("H*"))[0, 10]
       sum.unpack1("B*").scan(/.{5}/).map { |b| "abcdefghijklmnopqrstuvwxyz234567"[b.to_i(2)] }.join

@@ -89,11 +89,11 @@ func entryLines(e store.Entry, now time.Time) []entryJSON {
 		j.Record = &recordJSON{Bytes: r.Bytes, AgeMS: r.Age.Milliseconds(), LeftMS: r.Left.Milliseconds(), Content: contentOf(e)}
 		j.ID = r.ID
 	}
-	if len(e.Attempts) == 0 {
+	if len(e.Runs) == 0 {
 		return []entryJSON{j}
 	}
-	lines := make([]entryJSON, len(e.Attempts))
-	for i, a := range e.Attempts {
+	lines := make([]entryJSON, len(e.Runs))
+	for i, a := range e.Runs {
 		left := a.Left.Milliseconds()
 		line := j
 		line.ID, line.Fence, line.Attempt, line.LeftMS = a.ID, a.Fence, a.Attempt, &left
@@ -130,7 +130,7 @@ func writeText(w io.Writer, paint painter, e store.Entry) error {
 	}
 	line("digest", "%s", e.Key.Digest())
 	line("state", "%s", paint.paint(colourOf(e.Condition), stateText(e)))
-	for _, a := range e.Attempts {
+	for _, a := range e.Runs {
 		line("attempt", "%d, id %s, fence %d", a.Attempt, a.ID, a.Fence)
 		line("holder", "%s", quote(holderText(a)))
 		if a.Left > 0 {
@@ -157,7 +157,7 @@ func writeText(w io.Writer, paint painter, e store.Entry) error {
 	if r := e.Record; r != nil {
 		line("record", "%s, stored %s ago, expires in %s", recordText(e), span(r.Age), span(r.Left))
 		writeRun(&b, r, contentOf(e).Run)
-		if len(e.Attempts) == 0 {
+		if len(e.Runs) == 0 {
 			line("id", "%s", r.ID)
 		}
 	}
@@ -172,7 +172,7 @@ func stateText(e store.Entry) string {
 	return string(e.Condition)
 }
 
-func holderText(a store.Attempt) string { return ownerText(a.Owner) + ", since " + span(a.Since) }
+func holderText(a store.Run) string { return ownerText(a.Owner) + ", since " + span(a.Since) }
 
 func ownerText(o store.Owner) string {
 	text := o.Host + " " + strconv.Itoa(o.PID)

@@ -125,7 +125,7 @@ func (p *program) forgetAll(ctx context.Context, in store.Inspector, all []selec
 
 // leaveOnly leaves of an entry only what has the ID.
 func leaveOnly(e *store.Entry, id string) {
-	e.Attempts = slices.DeleteFunc(slices.Clone(e.Attempts), func(a store.Attempt) bool { return a.ID != id })
+	e.Runs = slices.DeleteFunc(slices.Clone(e.Runs), func(a store.Run) bool { return a.ID != id })
 	if e.Record != nil && e.Record.ID != id {
 		e.Record = nil
 	}
@@ -137,7 +137,7 @@ func forgettable(e store.Entry) (ids []string) {
 	if e.Record != nil {
 		ids = append(ids, e.Record.ID)
 	}
-	for _, a := range e.Attempts {
+	for _, a := range e.Runs {
 		if a.Left <= 0 {
 			ids = append(ids, a.ID)
 		}

@@ -17,7 +17,7 @@ func jobsText(e store.Entry) string {
 	}
 	name := func(o store.Owner) string { return cmp.Or(o.Label, fmt.Sprint("process ", o.PID)) }
 	var parts, run, hosts []string
-	for _, a := range e.Attempts {
+	for _, a := range e.Runs {
 		if a.Left > 0 {
 			run = append(run, name(a.Owner))
 		}

@@ -72,7 +72,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			if code := p.code(t); code != 1 || !strings.Contains(p.stderr.String(), test.says) {
 				t.Errorf("it exited with %d and said %q", code, p.stderr.String())
 			}
-			if e := entry(t, s, "k"); len(e.Attempts) != 1 || e.Attempts[0].ID != second.ID() {
+			if e := entry(t, s, "k"); len(e.Runs) != 1 || e.Runs[0].ID != second.ID() {
 				t.Errorf("after that the key is %+v; want the second attempt", e)
 			}
 		})

@@ -54,7 +54,7 @@ func (p *program) checkLeases(ctx context.Context, s *anystore.Store, k dibs.Key
 		if err != nil {
 			return nil //nolint:nilerr // the claim reports what is wrong with the store
 		}
-		for _, a := range e.Attempts {
+		for _, a := range e.Runs {
 			if a.Left > 0 && slices.Contains(outer, a.ID) {
 				return nested(s.String(), k)
 			}

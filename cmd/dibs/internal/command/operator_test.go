@@ -226,8 +226,8 @@ func checkRelease(t *testing.T, b *bench) {
 	t.Parallel()
 	situation(t, b)
 	s := b.inspector(t)
-	held := entry(t, s, "held").Attempts[0].ID
-	pair := entry(t, s, "pair").Attempts[0].ID
+	held := entry(t, s, "held").Runs[0].ID
+	pair := entry(t, s, "pair").Runs[0].ID
 	tests := []struct {
 		args   []string
 		code   int

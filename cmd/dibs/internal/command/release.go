@@ -171,7 +171,7 @@ func (p *program) findPlace(ctx context.Context, in store.Inspector, id string, 
 
 // holdersOf returns the IDs of the leases of a key, or only that one if it is not "".
 func holdersOf(e store.Entry, id string) (ids []string) {
-	for _, a := range e.Attempts {
+	for _, a := range e.Runs {
 		if a.Left > 0 && (id == "" || a.ID == id) {
 			ids = append(ids, a.ID)
 		}

@@ -279,8 +279,8 @@ func (p *program) findUnresolved(ctx context.Context, in store.Inspector, s *sel
 	}
 	e := found[0]
 	switch {
-	case e.Condition == store.ConditionUnknown && len(e.Attempts) > 0:
-		return e, e.Attempts[0].ID, nil
+	case e.Condition == store.ConditionUnknown && len(e.Runs) > 0:
+		return e, e.Runs[0].ID, nil
 	case e.Condition == store.ConditionDone && notStored(e):
 		return e, e.Record.ID, nil
 	}

@@ -111,15 +111,15 @@ func checkRunKeepsTheKey(t *testing.T, b *bench) {
 	p := b.start(t, "run", "--lease=15s", "k", "--", "sh", "-c", "while ! test -e enough; do sleep 0.1; done")
 	s := b.inspector(t)
 	testkit.Eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == store.ConditionHeld })
-	first := entry(t, s, "k").Attempts[0]
+	first := entry(t, s, "k").Runs[0]
 	left := first.Left
 	testkit.Eventually(t, "a renewal", func() bool {
 		e := entry(t, s, "k")
-		if len(e.Attempts) != 1 || e.Attempts[0].ID != first.ID {
+		if len(e.Runs) != 1 || e.Runs[0].ID != first.ID {
 			t.Fatalf("the key is %+v", e)
 		}
 		before := left
-		left = e.Attempts[0].Left
+		left = e.Runs[0].Left
 		return left > before
 	})
 	b.write(t, "enough", "")
@@ -147,7 +147,7 @@ func checkRunKilled(t *testing.T, b *bench) {
 	s := b.inspector(t)
 	testkit.Eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
 	asked := time.Now()
-	left := entry(t, s, "k").Attempts[0].Left
+	left := entry(t, s, "k").Runs[0].Left
 	p.signal(t, syscall.SIGKILL)
 	testkit.Eventually(t, "the end of the command", func() bool { return !alive(t, b.read("pid")) && !alive(t, b.read("child")) })
 	if code := next.code(t); code != 0 || !strings.Contains(next.stderr.String(), "did not finish; this is attempt 2") {

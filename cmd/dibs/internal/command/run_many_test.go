@@ -87,7 +87,7 @@ func checkRunPermits(t *testing.T, b *bench) {
 	s := b.inspector(t)
 	testkit.Eventually(t, "holders and waiters", func() bool {
 		e := entry(t, s, "k")
-		return len(e.Attempts) == permits && e.Waiters == permits && len(b.lines("in")) == permits
+		return len(e.Runs) == permits && e.Waiters == permits && len(b.lines("in")) == permits
 	})
 	for _, c := range []struct{ flag, says string }{
 		{"--skip", `the key "k" is busy`}, {"--wait=100ms", `the key "k" is still busy after 100ms`},

@@ -65,7 +65,7 @@ func TestTransportReadsOnThroughTheProxy(t *testing.T) {
 					close(more)
 				}
 				return res, err
-			}), Attempts: 20})
+			}), MaxTries: 20})
 			testkit.Must(t, err)
 			r := testkit.Request(t.Context(), t, http.MethodPost, p.url+"/events", strings.NewReader("x"))
 			res, err := tr.RoundTrip(r)

@@ -50,7 +50,7 @@ func TestSettledOnThePage(t *testing.T) {
 			_, listed := get(t, p.admin+"/page/search?q="+url.QueryEscape(found.Key.Name))
 			_, link, _ := strings.Cut(listed, `"link":"`)
 			link, _, _ = strings.Cut(link, `"`)
-			body := fmt.Sprintf(`{"link":"%s","id":"%s","status":201,"type":"text/plain","body":"by hand"}`, link, found.Attempts[0].ID)
+			body := fmt.Sprintf(`{"link":"%s","id":"%s","status":201,"type":"text/plain","body":"by hand"}`, link, found.Runs[0].ID)
 			res, err := http.Post(p.admin+"/page/resolve", "application/json", strings.NewReader(body))
 			testkit.Must(t, err)
 			text, err := io.ReadAll(res.Body)

@@ -108,7 +108,7 @@ func TestAServerIsKilledAtEveryPoint(t *testing.T) {
 	}{
 		"claim": {func(*scene) {}, func(s *scene, _ bool) {
 			a := s.claim(s.over, "k", mine, store.Try)
-			if e := s.entry(); a.State != store.Granted || a.Attempt != 1 || len(e.Attempts) != 1 || e.Attempts[0].Fence != a.Fence {
+			if e := s.entry(); a.State != store.Granted || a.Attempt != 1 || len(e.Runs) != 1 || e.Runs[0].Fence != a.Fence {
 				s.Errorf("it is answered %+v; the store has %+v", a, e)
 			}
 		}},
@@ -127,7 +127,7 @@ func TestAServerIsKilledAtEveryPoint(t *testing.T) {
 		"renew": {hold, func(s *scene, _ bool) {
 			var errs [1]error
 			err := s.over.Renew(s.Context(), []store.Renewal{{Key: dibs.Key{Name: "k"}, Token: mine, TTL: 2 * hour}}, errs[:])
-			if e := s.entry(); err != nil || errs[0] != nil || len(e.Attempts) != 1 || e.Attempts[0].Left <= hour {
+			if e := s.entry(); err != nil || errs[0] != nil || len(e.Runs) != 1 || e.Runs[0].Left <= hour {
 				s.Errorf("it is answered %v, %v; the store has %+v", err, errs[0], e)
 			}
 		}},
@@ -167,7 +167,7 @@ func TestAServerIsKilledAtEveryPoint(t *testing.T) {
 			} else if n != 1 {
 				s.Errorf("it is answered %d", n)
 			}
-			if e := s.entry(); len(e.Attempts) != 0 {
+			if e := s.entry(); len(e.Runs) != 0 {
 				s.Errorf("the store has %+v", e)
 			}
 		}},

@@ -59,7 +59,7 @@ func (st *state) young(e store.Entry, q store.Query, now time.Time) bool {
 
 func named(e store.Entry, id string) bool {
 	return e.Record != nil && e.Record.ID == id ||
-		slices.ContainsFunc(e.Attempts, func(a store.Attempt) bool { return a.ID == id })
+		slices.ContainsFunc(e.Runs, func(a store.Run) bool { return a.ID == id })
 }
 
 // entry describes the key. Its Condition is "" if the key has nothing.
@@ -82,10 +82,10 @@ func (st *state) entry(k store.Key, q store.Query, now time.Time) store.Entry {
 	}
 	for _, l := range st.leases {
 		e.Permits = l.claim.Permits
-		e.Attempts = append(e.Attempts, l.describe(now))
+		e.Runs = append(e.Runs, l.describe(now))
 	}
 	if st.abandoned != nil {
-		e.Attempts = append(e.Attempts, st.abandoned.last.describe(now))
+		e.Runs = append(e.Runs, st.abandoned.last.describe(now))
 	}
 	if r := st.record; r != nil {
 		e.Record = &store.RecordInfo{
@@ -136,8 +136,8 @@ func (st *state) place(r *row, now time.Time) store.PlaceInfo {
 	return p
 }
 
-func (l *lease) describe(now time.Time) store.Attempt {
-	return store.Attempt{
+func (l *lease) describe(now time.Time) store.Run {
+	return store.Run{
 		ID: l.claim.Token.ID(), Owner: l.claim.Owner, Fence: l.fence, Attempt: l.attempt,
 		Since: now.Sub(l.since), Left: l.ends.Sub(now),
 	}
