@@ -35,7 +35,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "peers", Imports: []string{
 			root + "/proof/torture", root + "/internal/prove/servertest",
-			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9", "github.com/redis/rueidis",
+			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
 			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/jackc/pgx/v5/...", "go.etcd.io/etcd/client/v3/...", "go.uber.org/zap",
 		}},
 		{Dir: "bench", Imports: []string{
@@ -44,11 +44,11 @@ func TestHouse(t *testing.T) {
 			root + "/sqllock", root + "/jobs", root + "/dibsotel", "go.opentelemetry.io/otel/...", "github.com/prometheus/client_golang/prometheus", root + "/jobs/riverjobs", root + "/jobs/asynqjobs",
 			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", root + "/internal/prove/draw", root + "/internal/progress", root + "/internal/prove/servertest",
 			root + "/proof/peers", root + "/proof/torture", "github.com/valyala/fasthttp",
-			"github.com/redis/rueidis", "github.com/jackc/pgx/v5/...", "github.com/redis/go-redis/v9", "cirello.io/pglock", "github.com/lib/pq",
+			"github.com/redis/rueidis/...", "github.com/jackc/pgx/v5/...", "github.com/redis/go-redis/v9", "cirello.io/pglock", "github.com/lib/pq",
 		}, Tests: []string{"modernc.org/sqlite"}},
 		{Dir: "trial", Imports: []string{
 			root, root + "/stores/anystore", root + "/proof/fault", root + "/proof/peers", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",
-			"github.com/redis/go-redis/v9", "github.com/redis/rueidis", "github.com/lib/pq", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
+			"github.com/redis/go-redis/v9", "github.com/redis/rueidis/...", "github.com/lib/pq", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
 		}, Tests: []string{root + "/internal/prove/wire", root + "/proof/check", root + "/proof/history"}},
 	})
 }

@@ -17,6 +17,7 @@ import (
 	_ "github.com/lib/pq" // pglock's documentation uses it
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
@@ -80,7 +81,9 @@ func onRedis(o *servertest.RedisOptions) opener {
 		// so that none waits for one.
 		pooled := redis.NewClient(&redis.Options{Addr: b.redis.Addr(), PoolSize: 512, MinIdleConns: 64})
 		b.Cleanup(func() { _ = pooled.Close() })
-		other, end, err := peers.Rueidislock(rueidis.ClientOption{InitAddress: []string{b.redis.Addr()}, ForceSingleClient: true}, lockTTL, 0)
+		other, end, err := peers.Rueidislock(rueidislock.LockerOption{
+			ClientOption: rueidis.ClientOption{InitAddress: []string{b.redis.Addr()}, ForceSingleClient: true}, KeyValidity: lockTTL,
+		})
 		must(err)
 		b.Cleanup(end)
 		b.lockers[floorName] = []locker{floor(b.rueidis)}

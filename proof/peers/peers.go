@@ -15,7 +15,6 @@ import (
 	redsyncpool "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/dibs-go/dibs/proof/torture"
@@ -61,12 +60,10 @@ func Redislock(c *redis.Client, ttl, retry time.Duration, until bool) torture.Lo
 	})
 }
 
-// Rueidislock is rueidislock for one server, which asks again after next; 0: its default. The caller
-// calls end.
-func Rueidislock(o rueidis.ClientOption, ttl, next time.Duration) (l torture.Locker, end func(), err error) {
-	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: o, KeyMajority: 1, NoLoopTracking: true, KeyValidity: ttl, TryNextAfter: next,
-	})
+// Rueidislock is rueidislock for one server. The caller calls end.
+func Rueidislock(o rueidislock.LockerOption) (l torture.Locker, end func(), err error) {
+	o.KeyMajority = 1
+	locker, err := rueidislock.NewLocker(o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	_ "github.com/lib/pq" // pglock's documentation uses it
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
@@ -116,7 +117,7 @@ func openRueidislock(_ context.Context, url string, ttl time.Duration) (torture.
 	if err != nil {
 		return nil, nil, err
 	}
-	l, end, err := peers.Rueidislock(o, ttl, ttl)
+	l, end, err := peers.Rueidislock(rueidislock.LockerOption{ClientOption: o, NoLoopTracking: true, KeyValidity: ttl, TryNextAfter: ttl})
 	return l, func() error { end(); return nil }, err
 }
 
