@@ -27,12 +27,13 @@ func TestHouse(t *testing.T) {
 			root + "/store", root + "/stores/memstore", root + "/page", root + "/internal/prove/servertest",
 			"github.com/chromedp/chromedp", "github.com/chromedp/chromedp/kb", "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/page", "github.com/chromedp/cdproto/runtime",
 		}},
+		{Dir: "workload", Imports: []string{root, root + "/store", root + "/proof/history"}},
 		{
 			Dir:     "torture",
-			Imports: []string{root, root + "/store", root + "/stores/anystore", root + "/internal/pace", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Imports: []string{root, root + "/proof/workload", root + "/store", root + "/stores/anystore", root + "/internal/pace", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
 			Tests:   []string{root + "/proof/target", root + "/internal/prove/bysql"},
 		},
-		{Dir: "sim", Imports: []string{root, root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "sim", Imports: []string{root, root + "/proof/workload", root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "peers", Imports: []string{
 			root + "/proof/torture", root + "/internal/prove/servertest",
 			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",

@@ -15,6 +15,7 @@ import (
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/proof/sim"
+	"github.com/dibs-go/dibs/proof/workload"
 )
 
 // To look at one seed again, a few times because the scheduler has its say:
@@ -30,7 +31,7 @@ var (
 // TestHistories simulates many small histories, always of the same seeds, and checks each.
 // All that can happen in a history happens in one of them.
 func TestHistories(t *testing.T) {
-	seen := lookAt(t, *firstSeed, *histories, *times, &sim.Options{Only: sim.Kind(*kind)})
+	seen := lookAt(t, *firstSeed, *histories, *times, &sim.Options{Only: workload.Kind(*kind)})
 	if flag.NFlag() > 0 && *histories < 1000 {
 		return
 	}

@@ -4,32 +4,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-)
 
-// Kind is what a key is used for.
-type Kind string
-
-// The kinds of keys.
-const (
-	Mutex      Kind = "mutex"        // a lock
-	Pool       Kind = "pool"         // two or three permits
-	Once       Kind = "once"         // done once, and remembered
-	AtMostOnce Kind = "at most once" // not done again by itself
-	Job        Kind = "job"          // places reserved now and claimed from later, by hand or by package jobs
-	NoClient   Kind = "bare"         // the store is spoken to without a client
+	"github.com/dibs-go/dibs/proof/workload"
 )
 
 // Kinds are all kinds of keys.
-var Kinds = []Kind{Mutex, Pool, Once, AtMostOnce, Job, NoClient}
+var Kinds = []workload.Kind{workload.Mutex, workload.Pool, workload.Once, workload.AtMostOnce, workload.Job, workload.NoClient}
 
 // key is one key of a plan.
 type key struct {
-	name      string
-	kind      Kind
-	permits   int
-	weight    int           // how many of them a lease takes; 0: one
-	retention time.Duration // of the records of Once
-	queued    bool          // of Job: by package jobs
+	workload.Key
+	queued bool // of Job: by package jobs
 }
 
 // plan is what follows from a seed before a simulation begins.
@@ -54,7 +39,7 @@ type plan struct {
 }
 
 // newPlan makes the plan of a seed, with keys of one kind only, if that is not "".
-func newPlan(seed uint64, only Kind) *plan {
+func newPlan(seed uint64, only workload.Kind) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := &plan{
 		seed:      seed,
@@ -82,23 +67,33 @@ func newPlan(seed uint64, only Kind) *plan {
 	// What is left of what was sent, reserved or held under faults is over by then.
 	p.calm = max(p.ttl, placeStands, p.slowest) + 1700*time.Millisecond
 	for n := range 1 + r.IntN(3) {
-		k := key{kind: Kinds[r.IntN(len(Kinds))], permits: 1, retention: 24 * time.Hour}
+		k := key{Key: workload.Key{Kind: Kinds[r.IntN(len(Kinds))], Permits: 1, Retention: 24 * time.Hour}}
 		if only != "" {
-			k.kind = only
+			k.Kind = only
 		}
-		k.queued = k.kind == Job && (seed+uint64(n))%2 == 0
-		switch k.kind {
-		case Pool:
-			k.permits = 2 + r.IntN(2)
-		case Once, NoClient:
+		k.queued = k.Kind == workload.Job && (seed+uint64(n))%2 == 0
+		switch k.Kind {
+		case workload.Pool:
+			k.Permits = 2 + r.IntN(2)
+		case workload.Once, workload.NoClient:
 			if r.IntN(2) == 0 {
-				k.retention = 200*time.Millisecond + rand64(r, 2*time.Second)
+				k.Retention = 200*time.Millisecond + rand64(r, 2*time.Second)
 			}
 		}
-		k.name = fmt.Sprintf("%s %d", k.kind, n+1)
+		k.Name = fmt.Sprintf("%s %d", k.Kind, n+1)
 		p.keys = append(p.keys, k)
 	}
 	return p
+}
+
+// locks returns the names of the locks.
+func (p *plan) locks() (names []string) {
+	for _, k := range p.keys {
+		if k.Kind == workload.Mutex {
+			names = append(names, k.Name)
+		}
+	}
+	return names
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }

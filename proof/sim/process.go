@@ -180,8 +180,3 @@ func (l *session) isDead() bool {
 	defer l.process.mu.Unlock()
 	return l.dead
 }
-
-// token returns the token of a lease of this session, as events have it.
-func (l *session) token(lease *dibs.Lease) string {
-	return history.Token(l.store.(*sessionStore).recorded, lease.ID())
-}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/proof/workload"
 )
 
 // queued is a job in a queue outside of dibs. The queue gives it to a worker, and again if the
@@ -31,36 +31,36 @@ func newMutex(l *session) *jobs.Mutex {
 }
 
 // queue enqueues a job, or runs one.
-func (w *worker) queue(ctx context.Context, k key) {
+func (w *worker) queue(ctx context.Context, k workload.Key) {
 	m := w.session.mutex
-	calm := w.world.healed()
-	if !calm && w.chance(20) {
-		asking, cancel := w.impatience(ctx)
+	calm := w.Calm()
+	if !calm && w.Chance(20) {
+		asking, cancel := w.Impatience(ctx)
 		defer cancel()
-		ticket, err := m.Enqueue(asking, jobs.Job{Key: k.name})
-		if w.gate(); err == nil {
-			w.world.push(queued{job: jobs.Job{Kind: "sim", ID: strconv.FormatUint(w.world.next(), 10), Key: k.name, Ticket: ticket}})
+		ticket, err := m.Enqueue(asking, jobs.Job{Key: k.Name})
+		if w.Gate(); err == nil {
+			w.world.push(queued{job: jobs.Job{Kind: "sim", ID: w.Next(), Key: k.Name, Ticket: ticket}})
 		}
 		return
 	}
-	q, ok := w.world.pop(k.name)
+	q, ok := w.world.pop(k.Name)
 	switch {
 	case !ok:
 		return
-	case calm || w.chance(5):
+	case calm || w.Chance(5):
 		w.cancel(ctx, q)
 		return
 	}
 	q.job.Tries++
 	err := m.Run(ctx, q.job, func(ctx context.Context) error { return w.work(ctx, k) })
 	switch {
-	case err == nil && !w.chance(3):
+	case err == nil && !w.Chance(3):
 		return
-	case w.world.healed() && !w.session.isDead():
+	case w.Calm() && !w.session.isDead():
 		w.cancel(ctx, q)
 		return
 	}
-	q.due = w.world.now() + w.upTo(w.world.plan.ttl) // it failed, or is delivered twice
+	q.due = w.world.now() + w.UpTo(w.TTL) // it failed, or is delivered twice
 	if again, ok := errors.AsType[*jobs.RequeueError](err); ok {
 		q.due = w.world.now() + again.After
 	}
@@ -71,22 +71,22 @@ func (w *worker) queue(ctx context.Context, k key) {
 func (w *worker) cancel(ctx context.Context, q queued) {
 	w.session.mutex.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
 	if ctx.Err() != nil {
-		w.world.keep()
+		w.Places.Keep()
 	}
 }
 
 // work is the work of a job.
-func (w *worker) work(ctx context.Context, k key) error {
+func (w *worker) work(ctx context.Context, k workload.Key) error {
 	r, ok := jobs.FromContext(ctx)
 	if !ok || r.Lease == nil {
 		panic("sim: a job ran without a lease")
 	}
-	if !w.gate() {
-		return errWork
+	if !w.Gate() {
+		return workload.ErrWork
 	}
-	w.section(r.Lease, k)
-	if !w.gate() || w.chance(15) {
-		return errWork
+	w.Section(r.Lease, k)
+	if !w.Gate() || w.Chance(15) {
+		return workload.ErrWork
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/proof/workload"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -20,7 +21,7 @@ type Options struct {
 	// Client, if not nil, wraps each process's connection to the store.
 	Client func(dibs.Store) dibs.Store
 	// Only, if not "", is the one kind of all keys.
-	Only Kind
+	Only workload.Kind
 }
 
 // Forgets is the Name of the Fault event after which the store has lost its data.
@@ -96,14 +97,13 @@ type world struct {
 	client    func(dibs.Store) dibs.Store // nil when it is not broken
 
 	processes []*process
+	places    workload.Places
 	flights   sync.WaitGroup // what is on its way, and what is being closed
 
 	mu      sync.Mutex
 	calm    bool
-	places  []dibs.Place // reserved, for any worker to redeem
-	jobs    []queued     // for any worker to run
+	jobs    []queued // for any worker to run
 	remains []string
-	kept    bool // a place stands until it runs out
 	serial  uint64
 }
 
@@ -114,8 +114,8 @@ func (w *world) now() time.Duration { return w.recording.now() }
 func (w *world) heal() {
 	w.mu.Lock()
 	w.calm = true
-	w.places = nil
 	w.mu.Unlock()
+	w.places.Close()
 	w.recording.note(history.Event{Kind: history.FaultsEnd})
 }
 
@@ -164,40 +164,9 @@ func (w *world) list() {
 	}
 }
 
-// offer leaves a place for any worker to redeem, unless the faults are over. It reports whether
-// it did.
-func (w *world) offer(p dibs.Place) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.calm {
-		w.places = append(w.places, p)
-	}
-	return !w.calm
-}
-
-// keep notes that a client was closed before it could give a place up.
-func (w *world) keep() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.kept = true
-}
-
 // keeps reports whether a place was reserved so late that it stands until it runs out.
 func (w *world) keeps() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.kept || len(w.jobs) > 0
-}
-
-// take takes an offered place.
-func (w *world) take(n int) (p dibs.Place, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.places) == 0 {
-		return p, false
-	}
-	i := n % len(w.places)
-	p = w.places[i]
-	w.places = append(w.places[:i:i], w.places[i+1:]...)
-	return p, true
+	return w.places.Kept() || len(w.jobs) > 0
 }

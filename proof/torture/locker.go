@@ -72,9 +72,9 @@ func (w *worker) workLocks(ctx context.Context) {
 	})
 	w.each(ctx, func(l *lane) {
 		l.waits = waits
-		for !l.faultsEnded() && l.ctx.Err() == nil {
+		for !l.Calm() && l.ctx.Err() == nil {
 			l.locked()
-			l.pause(time.Duration(l.r.ExpFloat64() * float64(l.Pause)))
+			l.Rest(l.ctx, time.Duration(l.ExpFloat64()*float64(l.task.Pause)))
 		}
 	})
 	if ctx.Err() == nil {
@@ -89,7 +89,7 @@ func (w *worker) noteStalls(ctx context.Context) {
 	for last := history.Now(); pace.Sleep(ctx, stall/10) == nil; {
 		now := history.Now()
 		if now-last > stall {
-			w.note(history.Event{Kind: history.Stopped, Name: "stall", Call: last, Return: now})
+			w.Note(history.Event{Kind: history.Stopped, Name: "stall", Call: last, Return: now})
 		}
 		last = now
 	}
@@ -97,7 +97,7 @@ func (w *worker) noteStalls(ctx context.Context) {
 
 // locked takes a lock, works under it, and gives it up.
 func (l *lane) locked() {
-	key := hotKey("mutex", l.r.IntN(hotKeys))
+	key := hotKey("mutex", l.IntN(hotKeys))
 	ctx, cancel := context.WithCancel(l.waits)
 	if l.odds(12) { // a caller that gives up
 		ctx, cancel = context.WithTimeout(l.waits, l.upTo(60*time.Millisecond))
@@ -113,9 +113,9 @@ func (l *lane) locked() {
 		}
 		return
 	}
-	l.crash("before the section")
+	l.Crash("before the section")
 	l.under(key, asked, held)
-	l.crash("before the release")
+	l.Crash("before the release")
 	if err := held.Unlock(); err != nil {
 		l.failed(err)
 	}
@@ -131,37 +131,34 @@ func (l *lane) under(key string, asked time.Duration, held *Held) {
 		enter.Left = time.Until(held.Until)
 	}
 	if held.over() {
-		l.out.send(message{Lost: true})
+		l.Lost()
 		return
 	}
-	l.note(enter)
+	l.Note(enter)
 	leave := history.Event{Kind: history.Leave, Key: key, Token: enter.Token, Call: enter.Return, Return: enter.Return}
-	hold := time.Duration(l.r.ExpFloat64() * float64(work))
+	hold := time.Duration(l.ExpFloat64() * float64(work))
 	if l.odds(6) { // so long that the lock must be renewed, or ends
 		hold = l.upTo(3 * l.TTL)
 	}
-	for end := time.Now().Add(hold); time.Now().Before(end) && !l.faultsEnded(); {
+	for end := time.Now().Add(hold); time.Now().Before(end) && !l.Calm(); {
 		now := history.Now()
 		if held.over() {
 			leave.Error = history.Lost
-			l.out.send(message{Lost: true})
+			l.Lost()
 			break
 		}
 		leave.Call, leave.Return = now, max(now, leave.Return)
-		l.crash("in the section")
-		if l.freeze(key, lockFreezeOdds) {
+		l.Crash("in the section")
+		if l.Freeze(key) {
 			leave.Return = history.Now() // a write between the look at the lock and the end
 		}
 		if held.Fence != 0 {
-			l.write(key, held.Fence)
+			l.Write(key, held.Fence)
 		}
-		l.pause(min(time.Until(end), work/5))
+		l.Rest(l.ctx, min(time.Until(end), work/5))
 	}
-	l.note(leave)
+	l.Note(leave)
 }
-
-// lockFreezeOdds is one in how many steps of a section its process freezes.
-const lockFreezeOdds = 150
 
 // sweepLocks takes the lock of every key once.
 func (w *worker) sweepLocks(ctx context.Context) {

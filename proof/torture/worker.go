@@ -19,6 +19,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/proof/workload"
 )
 
 // workerArg as the program's only argument makes it a worker.
@@ -69,6 +70,7 @@ type worker struct {
 	frozen  map[uint64]chan struct{} // closed when the freeze of that number is over
 	freezes uint64
 
+	places   workload.Places
 	crashing sync.RWMutex  // held while this process crashes or freezes
 	noCrash  bool          // under crashing: it does not any more
 	results  atomic.Uint64 // how many there were
@@ -244,12 +246,15 @@ func stacks() string {
 	return strings.Join(left, "\n\n")
 }
 
-// note writes an event to the history. An error means that the runner has ended, and then this
+// Note writes an event to the history. An error means that the runner has ended, and then this
 // process ends too.
-func (w *worker) note(e history.Event) { _ = w.w.Happened(e) }
+func (w *worker) Note(e history.Event) { _ = w.w.Happened(e) }
 
-// write writes to the fenced resource of a key.
-func (w *worker) write(key string, fence uint64) {
+// Lost reports a lost lease to the runner.
+func (w *worker) Lost() { w.out.send(message{Lost: true}) }
+
+// Write writes to the fenced resource of a key.
+func (w *worker) Write(key string, fence uint64) {
 	w.out.send(message{Write: true, Key: key, Fence: fence})
 }
 

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/proof/workload"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -26,35 +28,54 @@ const (
 // lane is one of the goroutines of a worker. It does one action after the other.
 type lane struct {
 	*worker
+	*workload.Actor
 	ctx   context.Context
 	waits context.Context // of a Locker's callers
-	r     *rand.Rand
-}
-
-// action is one kind of action of a lane.
-type action struct {
-	weight int
-	do     func(*lane)
 }
 
 // actions are what lanes do, and how often.
-var actions = []action{
-	{20, (*lane).mutex},
-	{8, (*lane).try},
-	{4, (*lane).several},
-	{8, (*lane).permitted},
-	{20, (*lane).once},
-	{5, (*lane).brief},
-	{3, (*lane).atMostOnce},
-	{10, (*lane).inTransaction},
-	{8, (*lane).place},
-	{10, (*lane).raw},
-	{4, (*lane).look},
+var actions = []struct {
+	weight int
+	do     func(*lane)
+}{
+	{28, func(l *lane) { l.Use(l.ctx, workload.Key{Name: l.key("mutex"), Kind: workload.Mutex, Permits: 1}) }},
+	{4, func(l *lane) {
+		l.Several(l.ctx, []string{hotKey("mutex", l.IntN(hotKeys)), l.key("mutex"), l.key("mutex")})
+	}},
+	{8, func(l *lane) {
+		l.Use(l.ctx, workload.Key{Name: l.key("permits"), Kind: workload.Pool, Permits: permits})
+	}},
+	{20, func(l *lane) { l.Use(l.ctx, workload.Key{Name: l.fresh("once"), Kind: workload.Once, Retention: long}) }},
+	{5, func(l *lane) {
+		l.Use(l.ctx, workload.Key{Name: hotKey("brief", l.IntN(hotKeys)), Kind: workload.Once, Retention: l.TTL/2 + l.upTo(l.TTL/2)})
+	}},
+	{3, func(l *lane) {
+		l.Use(l.ctx, workload.Key{Name: l.fresh("most"), Kind: workload.AtMostOnce, Retention: long})
+	}},
+	{10, func(l *lane) {
+		kind := workload.Tx
+		if l.tx == nil {
+			kind = workload.Once
+		}
+		l.Use(l.ctx, workload.Key{Name: l.fresh("tx"), Kind: kind, Retention: long})
+	}},
+	{8, func(l *lane) { l.Use(l.ctx, workload.Key{Name: l.key("place"), Kind: workload.Job, Permits: 1}) }},
+	{7, func(l *lane) {
+		l.Use(l.ctx, workload.Key{Name: l.key("raw"), Kind: workload.NoClient, Permits: 1, Retention: l.TTL})
+	}},
+	{3, func(l *lane) {
+		l.Use(l.ctx, workload.Key{Name: l.fresh("kept"), Kind: workload.NoClient, Permits: 1, Retention: long})
+	}},
+	{2, func(l *lane) { _, _, _ = l.client.Record(l.ctx, l.fresh("once")) }},
 }
+
+// long is a retention that outlasts every run.
+const long = 24 * time.Hour
 
 // work lets the lanes run while faults strike, and then acquires every key once more.
 func (w *worker) work(ctx context.Context) {
 	w.each(ctx, (*lane).run)
+	w.places.Close()
 	if ctx.Err() == nil {
 		w.sweep(ctx)
 	}
@@ -64,11 +85,23 @@ func (w *worker) work(ctx context.Context) {
 func (w *worker) each(ctx context.Context, run func(*lane)) {
 	var all sync.WaitGroup
 	for i := range w.Lanes {
-		all.Go(func() {
-			run(&lane{worker: w, ctx: ctx, r: rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Restarts)<<16|uint64(i)))})
-		})
+		all.Go(func() { run(w.lane(ctx, i)) })
 	}
 	all.Wait()
+}
+
+func (w *worker) lane(ctx context.Context, i int) *lane {
+	l := &lane{worker: w, ctx: ctx}
+	l.Actor = &workload.Actor{
+		Rand: rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Restarts)<<16|uint64(i))), Program: l,
+		Client: w.client, Store: w.store, Recorder: w.store, Transactor: w.tx,
+		TTL: w.task.TTL, PlaceTTL: w.task.TTL, Timeout: w.task.TTL, Pushes: true, Patience: 3 * w.task.TTL, Places: &w.places,
+		Step: l.step,
+		Insert: func(ctx context.Context, key, result string) error {
+			return w.db.insert(history.Inside(ctx), w.Run, key, result)
+		},
+	}
+	return l
 }
 
 // run does one action after the other while faults strike.
@@ -77,20 +110,20 @@ func (l *lane) run() {
 	for _, d := range actions {
 		total += d.weight
 	}
-	for !l.faultsEnded() && l.ctx.Err() == nil {
-		n := l.r.IntN(total)
+	for !l.Calm() && l.ctx.Err() == nil {
+		n := l.IntN(total)
 		for _, d := range actions {
 			if n -= d.weight; n < 0 {
 				d.do(l)
 				break
 			}
 		}
-		l.pause(time.Duration(l.r.ExpFloat64() * float64(l.Pause)))
+		l.Rest(l.ctx, time.Duration(l.ExpFloat64()*float64(l.task.Pause)))
 	}
 }
 
-// faultsEnded reports whether no fault strikes any more.
-func (w *worker) faultsEnded() bool {
+// Calm implements workload.Program.
+func (w *worker) Calm() bool {
 	select {
 	case <-w.recovery:
 		return true
@@ -99,23 +132,42 @@ func (w *worker) faultsEnded() bool {
 	}
 }
 
-// pause waits for d, but not after the last fault.
-func (l *lane) pause(d time.Duration) {
+// Gate does nothing: the kernel stops a process.
+func (w *worker) Gate() bool { return true }
+
+// Rest waits for d, but not after the last fault.
+func (w *worker) Rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-l.recovery:
-	case <-l.ctx.Done():
+		return true
+	case <-w.recovery:
+	case <-ctx.Done():
 	}
+	return false
+}
+
+// Next implements workload.Program.
+func (w *worker) Next() string {
+	return fmt.Sprintf("%d.%d.%d", w.Process, w.Restarts, w.results.Add(1))
+}
+
+// step returns how long a step of a section takes: mostly milliseconds, and sometimes so long that the
+// lease must be renewed.
+func (l *lane) step() time.Duration {
+	if l.odds(60) {
+		return l.upTo(2 * l.TTL)
+	}
+	return time.Duration(l.ExpFloat64() * float64(3*time.Millisecond))
 }
 
 // key picks a key of the kind, more often a hot one.
 func (l *lane) key(kind string) string {
-	if l.r.IntN(4) < 3 {
-		return hotKey(kind, l.r.IntN(hotKeys))
+	if l.IntN(4) < 3 {
+		return hotKey(kind, l.IntN(hotKeys))
 	}
-	return fmt.Sprintf("%s/cold/%d", kind, l.r.IntN(coldKeys))
+	return fmt.Sprintf("%s/cold/%d", kind, l.IntN(coldKeys))
 }
 
 func hotKey(kind string, i int) string { return fmt.Sprintf("%s/hot/%d", kind, i) }
@@ -124,34 +176,32 @@ func hotKey(kind string, i int) string { return fmt.Sprintf("%s/hot/%d", kind, i
 // all the time.
 func (l *lane) fresh(kind string) string {
 	age := int64((history.Now() - l.Begin) / (40 * time.Millisecond))
-	switch n := l.r.IntN(10); {
+	switch n := l.IntN(10); {
 	case n < 6:
-		age -= l.r.Int64N(4)
+		age -= l.Int64N(4)
 	case n < 9:
-		age -= l.r.Int64N(50)
+		age -= l.Int64N(50)
 	default:
-		age = l.r.Int64N(max(age, 1))
+		age = l.Int64N(max(age, 1))
 	}
 	return fmt.Sprintf("%s/%d", kind, max(age, 0))
 }
 
 // odds is true one in n times.
-func (l *lane) odds(n int) bool { return l.r.IntN(n) == 0 }
+func (l *lane) odds(n int) bool { return l.IntN(n) == 0 }
 
 // upTo returns a duration below d.
-func (l *lane) upTo(d time.Duration) time.Duration { return time.Duration(l.r.Int64N(int64(d))) }
+func (l *lane) upTo(d time.Duration) time.Duration { return time.Duration(l.Int64N(int64(d))) }
 
-// wait returns how long the lane waits for its turn: mostly long enough.
-func (l *lane) wait() time.Duration {
-	if l.odds(4) {
-		return time.Millisecond + l.upTo(200*time.Millisecond)
-	}
-	return l.TTL + l.upTo(2*l.TTL)
-}
+const (
+	// crashOdds is one in how many times a lane crashes where it can, and freezeOdds where it freezes.
+	crashOdds  = 400
+	freezeOdds = 150
+)
 
-// crash sometimes ends this process, as a crash at this place would.
-func (l *lane) crash(where string) {
-	if !l.Crash || !l.odds(crashOdds) {
+// Crash sometimes ends this process, as a crash at this place would.
+func (l *lane) Crash(where string) {
+	if !l.task.Crash || !l.odds(crashOdds) {
 		return
 	}
 	l.crashing.RLock()
@@ -162,77 +212,23 @@ func (l *lane) crash(where string) {
 	}
 }
 
-// crashOdds is one in how many times a lane crashes where it can.
-const crashOdds = 400
-
-// impatient returns a context that sometimes ends soon, as that of a caller that gives up.
-func (l *lane) impatient() (context.Context, context.CancelFunc) {
-	if l.odds(12) {
-		return context.WithTimeout(l.ctx, l.upTo(60*time.Millisecond))
+// Freeze stops this process, one in freezeOdds times, for longer than its lease lasts, so that another
+// holder gets the key. It reports whether it did.
+func (l *lane) Freeze(key string) bool {
+	if !l.task.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
+		return false
 	}
-	return context.WithCancel(l.ctx)
-}
-
-// mutex acquires a key, and waits for its turn.
-func (l *lane) mutex() {
-	l.acquire(l.client.Acquire, l.key("mutex"), &dibs.AcquireOptions{Wait: l.wait()})
-}
-
-// try acquires a key if it is free.
-func (l *lane) try() {
-	l.acquire(l.client.TryAcquire, l.key("mutex"), &dibs.AcquireOptions{})
-}
-
-// permitted acquires one of several permits. Sometimes it takes more of them, or asks for
-// another number of permits than others do.
-func (l *lane) permitted() {
-	o := &dibs.AcquireOptions{Permits: permits, Wait: l.wait()}
-	if l.odds(12) {
-		o.Permits++
+	l.crashing.RLock()
+	defer l.crashing.RUnlock()
+	if !l.noCrash {
+		l.standStill(l.ctx)
 	}
-	if l.odds(4) {
-		o.Weight = 1 + l.r.IntN(o.Permits)
-	}
-	l.acquire(l.client.Acquire, l.key("permits"), o)
-}
-
-// acquire acquires a key by Client.Acquire or Client.TryAcquire, works under it, and ends the
-// lease.
-func (l *lane) acquire(by func(context.Context, string, *dibs.AcquireOptions) (*dibs.Lease, error), key string, o *dibs.AcquireOptions) {
-	ctx, cancel := l.impatient()
-	defer cancel()
-	o.Detach = true // the section goes on when its caller went away, as sections do
-	lease, err := by(ctx, key, o)
-	if err != nil {
-		return
-	}
-	l.crash("before the section")
-	l.section(lease, max(o.Permits, 1), max(o.Weight, 1))
-	l.leave(lease)
-}
-
-// several acquires several keys together.
-func (l *lane) several() {
-	keys := []string{hotKey("mutex", l.r.IntN(hotKeys)), l.key("mutex"), l.key("mutex")}
-	all, err := l.client.AcquireAll(l.ctx, keys, &dibs.AcquireOptions{Wait: l.wait()})
-	if err != nil {
-		return
-	}
-	for _, key := range keys[:1+l.r.IntN(2)] {
-		l.section(all.Lease(key), 1, 1)
-	}
-	_ = all.Release()
-}
-
-// look asks about keys without acquiring them.
-func (l *lane) look() {
-	_, _ = l.client.Held(l.ctx, l.key("mutex"))
-	_, _, _ = l.client.Record(l.ctx, l.fresh("once"))
+	return !l.noCrash
 }
 
 // sweepLimit is how long a key may be out of reach after the last fault: the last lease runs
 // out, and so does a pushed grant.
-func (w *worker) sweepLimit() time.Duration { return w.TTL + store.PushedTTL + sweepSlack }
+func (w *worker) sweepLimit() time.Duration { return w.task.TTL + store.PushedTTL + sweepSlack }
 
 // sweepSlack is for connections that must be made again, for other workers that want the key,
 // and for a machine that pauses.
@@ -276,7 +272,7 @@ const enough = 5
 // answer in time, it tries again, because this check is about the key.
 func (w *worker) have(ctx context.Context, key string) bool {
 	o := &dibs.AcquireOptions{Wait: w.sweepLimit()}
-	if kindOf(key) == "permits" {
+	if strings.HasPrefix(key, "permits/") {
 		o.Permits = permits
 	}
 	for start := time.Now(); ; {
