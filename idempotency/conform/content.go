@@ -55,9 +55,7 @@ var contentCases = []Case{
 		Sources: []Source{rfc(9110, "15"), draft("2.6")},
 		check: func(t *trial) {
 			for i, status := range []int{202, 206, 207, 226, 299, 418} {
-				a := usual()
-				a.Status = status
-				t.plays(a)
+				t.plays(usual().as(status))
 				key := withKey(t.numbered(i))
 				first := t.first(key)
 				t.isStatus("the first answer", first, status)
@@ -95,8 +93,7 @@ var contentCases = []Case{
 		Sources: []Source{draft("2.4"), rfc(9110, "6.4")},
 		check: func(t *trial) {
 			body := string(pattern(2 << 20))
-			first := t.first(withBody(body))
-			t.repeats("the retry's answer", t.again(withBody(body)), first)
+			t.replayed(withBody(body))
 			t.refused("the other request", t.again(withBody(body[:len(body)-1]+"!")), t.kit.terms.mismatch)
 			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
 				t.wrongf("the origin got %d bytes", len(seen[0].Body))
@@ -151,13 +148,10 @@ var contentCases = []Case{
 		Sources: []Source{rfc(9110, "8.3"), draft("2.6")},
 		check: func(t *trial) {
 			t.plays(originAnswer{Header: []fieldLine{{Name: "Content-Type"}}, Body: []byte("<html>")})
-			first := t.first()
-			again := t.again()
-			t.repeats("the retry's answer", again, first)
+			first, again := t.replayed()
 			if !slices.Equal(first.values("Content-Type"), again.values("Content-Type")) {
 				t.wrongf("the first answer has Content-Type: %q, the retry's %q", first.values("Content-Type"), again.values("Content-Type"))
 			}
-			t.ran(1)
 		},
 	},
 	{

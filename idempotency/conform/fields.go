@@ -38,15 +38,12 @@ var fieldCases = []Case{
 				a.Header = append(a.Header, field(name, value))
 			}
 			t.plays(a)
-			first := t.first()
-			again := t.again()
-			t.repeats("the retry's answer", again, first)
+			first, again := t.replayed()
 			for _, f := range a.Header {
 				if got := again.values(f.Name); !slices.Equal(got, []string{*f.Value}) || !slices.Equal(got, first.values(f.Name)) {
 					t.wrongf("the retry's %s is %q, the first one's %q", f.Name, got, first.values(f.Name))
 				}
 			}
-			t.ran(1)
 		},
 	},
 	{
@@ -58,15 +55,12 @@ var fieldCases = []Case{
 				a.Header = append(a.Header, field("Conform-"+strconv.Itoa(i), strings.Repeat("x", 500)))
 			}
 			t.plays(a)
-			first := t.first()
-			again := t.again()
-			t.repeats("the retry's answer", again, first)
+			first, again := t.replayed()
 			for i := range 60 {
 				if name := "Conform-" + strconv.Itoa(i); len(first.header.Get(name)) != 500 || len(again.header.Get(name)) != 500 {
 					t.stopf("%s has %d bytes in the first answer, and %d in the retry's", name, len(first.header.Get(name)), len(again.header.Get(name)))
 				}
 			}
-			t.ran(1)
 		},
 	},
 	{
@@ -94,9 +88,7 @@ var fieldCases = []Case{
 		ID: "fields-hop", Title: "Hop-by-hop fields are not replayed", Level: Must,
 		Sources: []Source{rfc(9110, "7.6.1")},
 		check: func(t *trial) {
-			a := usual()
-			a.Header = append(a.Header, field("Connection", "Conform-Hop"), field("Conform-Hop", "1"), field("Keep-Alive", "timeout=5"), field("Proxy-Authenticate", "Basic"))
-			t.plays(a)
+			t.plays(usual(field("Connection", "Conform-Hop"), field("Conform-Hop", "1"), field("Keep-Alive", "timeout=5"), field("Proxy-Authenticate", "Basic")))
 			first := t.first()
 			if t.kit.terms.has[needsWire] {
 				t.hasNone("the first answer", first, "Conform-Hop", "Keep-Alive")
@@ -138,15 +130,12 @@ var fieldCases = []Case{
 			for i, chunked := range []bool{false, true} {
 				t.plays(originAnswer{Body: []byte("framed"), Chunked: chunked})
 				key := withKey(t.numbered(i))
-				first := t.first(key)
-				again := t.again(key)
-				t.repeats("the retry's answer", again, first)
+				first, again := t.replayed(key)
 				for _, a := range []*reply{first, again} {
 					if lengths := a.values("Content-Length"); !a.chunked && !slices.Equal(lengths, []string{strconv.Itoa(len(a.body))}) || a.chunked && len(lengths) > 0 {
 						t.wrongf("an answer of %d bytes has Content-Length: %q, chunked: %v", len(a.body), lengths, a.chunked)
 					}
 				}
-				t.ran(1)
 			}
 		},
 	},
@@ -154,9 +143,7 @@ var fieldCases = []Case{
 		ID: "fields-set-cookie", Title: "A cookie is set only by the first answer", Level: Extension,
 		Sources: []Source{rfc(9111, "7.3"), ours},
 		check: func(t *trial) {
-			a := usual()
-			a.Header = append(a.Header, field("Set-Cookie", "a={run}"), field("Set-Cookie", "b={run}; HttpOnly"))
-			t.plays(a)
+			t.plays(usual(field("Set-Cookie", "a={run}"), field("Set-Cookie", "b={run}; HttpOnly")))
 			if first := t.first(); !slices.Equal(first.values("Set-Cookie"), []string{"a=1", "b=1; HttpOnly"}) {
 				t.wrongf("the first answer's Set-Cookie is %q", first.values("Set-Cookie"))
 			}
@@ -192,9 +179,7 @@ var fieldCases = []Case{
 		ID: "mark-forged", Title: "Only the target marks an answer as a replay", Level: Extension,
 		Sources: []Source{ours},
 		check: func(t *trial) {
-			a := usual()
-			a.Header = append(a.Header, field("Idempotent-Replayed", "true"))
-			t.plays(a)
+			t.plays(usual(field("Idempotent-Replayed", "true")))
 			t.hasNone("the first answer", t.first(), "Idempotent-Replayed")
 			if again := t.again(); !slices.Equal(again.values("Idempotent-Replayed"), []string{"true"}) {
 				t.wrongf("the retry's Idempotent-Replayed is %q", again.values("Idempotent-Replayed"))

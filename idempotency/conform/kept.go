@@ -15,8 +15,7 @@ var keptCases = []Case{
 			statuses := []int{400, 402, 404, 410, 422}
 			answers := make([]originAnswer, len(statuses))
 			for i, status := range statuses {
-				answers[i] = usual()
-				answers[i].Status = status
+				answers[i] = usual().as(status)
 			}
 			t.plays(answers...)
 			for i, status := range statuses {
@@ -33,13 +32,10 @@ var keptCases = []Case{
 		Sources: []Source{draft("2.6"), rfc(9110, "15.4.4")},
 		check: func(t *trial) {
 			t.plays(originAnswer{Status: http.StatusSeeOther, Header: []fieldLine{field("Location", "/orders/{run}")}})
-			first := t.first()
-			again := t.again()
-			t.repeats("the retry's answer", again, first)
+			_, again := t.replayed()
 			if again.header.Get("Location") != "/orders/1" {
 				t.wrongf("the retry is led to %q", again.header.Get("Location"))
 			}
-			t.ran(1)
 		},
 	},
 	{
@@ -47,9 +43,7 @@ var keptCases = []Case{
 		Sources: []Source{checkout, whop, ours}, needs: needsFree5xx,
 		check: func(t *trial) {
 			for i, status := range []int{500, 502, 503, 504} {
-				failure := usual()
-				failure.Status = status
-				t.plays(failure, usual())
+				t.plays(usual().as(status), usual())
 				key := withKey(t.numbered(i))
 				t.isStatus("the failure", t.first(key), status)
 				second := t.again(key)
@@ -64,13 +58,9 @@ var keptCases = []Case{
 		Sources: []Source{stripe}, needs: needsKeep5xx,
 		check: func(t *trial) {
 			for i, status := range []int{500, 503} {
-				failure := usual()
-				failure.Status = status
-				t.plays(failure, usual())
+				t.plays(usual().as(status), usual())
 				key := withKey(t.numbered(i))
-				first := t.first(key)
-				t.repeats("the retry's answer", t.again(key), first)
-				t.ran(1)
+				t.replayed(key)
 			}
 		},
 	},
@@ -115,9 +105,7 @@ var keptCases = []Case{
 				}
 				t.plays(a)
 				key := withKey(t.numbered(i))
-				first := t.first(key)
-				t.repeats("the retry's answer", t.again(key), first)
-				t.ran(1)
+				t.replayed(key)
 			}
 		},
 	},
@@ -125,9 +113,7 @@ var keptCases = []Case{
 		ID: "control-no-store", Title: "The application can have an answer not stored", Level: Extension,
 		Sources: []Source{ours},
 		check: func(t *trial) {
-			a := usual()
-			a.Header = append(a.Header, field("Idempotency-Control", "no-store"))
-			t.plays(a, usual())
+			t.plays(usual(field("Idempotency-Control", "no-store")), usual())
 			t.first()
 			second := t.again()
 			t.isRun("the second answer", second, 2)
@@ -139,9 +125,7 @@ var keptCases = []Case{
 		ID: "control-max-age", Title: "The application can set how long an answer is stored", Level: Extension,
 		Sources: []Source{ours},
 		check: func(t *trial) {
-			a := usual()
-			a.Header = append(a.Header, field("Idempotency-Control", "max-age=2"))
-			t.plays(a)
+			t.plays(usual(field("Idempotency-Control", "max-age=2")))
 			sent := time.Now()
 			first := t.first()
 			again := t.send()
@@ -160,9 +144,7 @@ var keptCases = []Case{
 		ID: "control-hidden", Title: "The application's instructions about an answer are not passed on", Level: Extension,
 		Sources: []Source{ours},
 		check: func(t *trial) {
-			a := usual()
-			a.Header = append(a.Header, field("Idempotency-Control", "max-age=60"))
-			t.plays(a)
+			t.plays(usual(field("Idempotency-Control", "max-age=60")))
 			first := t.first()
 			for what, a := range map[string]*reply{"the first answer": first, "the retry's answer": t.again(), "the answer to GET": t.send(withMethod(http.MethodGet), withBody(""))} {
 				if said := a.values("Idempotency-Control"); a.err != nil || len(said) > 0 {
@@ -179,10 +161,7 @@ func (t *trial) passing(status int, changes ...change) { t.refusing(status, nil,
 
 // refusing checks that a refusal with these fields is not kept.
 func (t *trial) refusing(status int, fields []fieldLine, changes ...change) {
-	refusal := usual()
-	refusal.Status = status
-	refusal.Header = append(refusal.Header, fields...)
-	t.plays(refusal, usual())
+	t.plays(usual(fields...).as(status), usual())
 	t.isStatus("the first answer", t.first(changes...), status)
 	second := t.again(changes...)
 	t.isRun("the second answer", second, 2)

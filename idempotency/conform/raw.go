@@ -36,9 +36,7 @@ var rawCases = []Case{
 		ID: "fence", Title: "The origin gets a fencing token that rises with each run of a key, and clients cannot forge it", Level: Extension,
 		Sources: []Source{ours}, needs: needsWire,
 		check: func(t *trial) {
-			a := usual()
-			a.Status = http.StatusTooManyRequests
-			t.plays(a)
+			t.plays(usual().as(http.StatusTooManyRequests))
 			forged := with("Dibs-Fence", "18446744073709551615")
 			for run := range 3 {
 				t.isRun("the answer", t.again(forged), run+1)

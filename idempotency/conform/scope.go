@@ -147,8 +147,7 @@ var methodCases = []Case{
 		Sources: []Source{rfc(9112, "3.2.2"), rfc(9110, "7.1")},
 		check: func(t *trial) {
 			absolute := func(r *request) { r.target = "http://" + r.host + r.target }
-			first := t.first(absolute)
-			t.repeats("the retry's answer", t.again(absolute), first)
+			first, _ := t.replayed(absolute)
 			t.repeats("the answer to the path alone", t.again(), first)
 			t.ran(1)
 		},
@@ -174,9 +173,7 @@ var methodCases = []Case{
 		ID: "upgrade-offered", Title: "A request that offers h2c is still guarded", Level: Extension,
 		Sources: []Source{rfc(9110, "7.8"), ours},
 		check: func(t *trial) {
-			first := t.first(offer...)
-			t.repeats("the retry's answer", t.again(offer...), first)
-			t.ran(1)
+			t.replayed(offer...)
 		},
 	},
 	{
@@ -202,7 +199,5 @@ var offer = []change{with("Connection", "Upgrade, HTTP2-Settings"), with("Upgrad
 
 // guarded checks that the retry of a method is a replay.
 func (t *trial) guarded(method string) {
-	first := t.first(withMethod(method))
-	t.repeats("the retry's answer", t.again(withMethod(method)), first)
-	t.ran(1)
+	t.replayed(withMethod(method))
 }

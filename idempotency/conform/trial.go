@@ -35,12 +35,18 @@ func (k *kit) trial(ctx context.Context, id string) *trial {
 	return t
 }
 
-// usual is the origin's answer unless the case sets another one.
-func usual() originAnswer {
+// usual is the origin's answer unless the case sets another one, with these fields besides.
+func usual(more ...fieldLine) originAnswer {
 	return originAnswer{
-		Header: []fieldLine{field("Content-Type", "text/plain; charset=utf-8")},
+		Header: append([]fieldLine{field("Content-Type", "text/plain; charset=utf-8")}, more...),
 		Body:   []byte("run {run} of {key}\n"),
 	}
+}
+
+// as is the answer with another status.
+func (a originAnswer) as(status int) originAnswer {
+	a.Status = status
+	return a
 }
 
 // stopped is the panic of a case that cannot go on.
@@ -349,4 +355,14 @@ func either(statuses []int) string {
 		texts[i] = strconv.Itoa(s)
 	}
 	return strings.Join(texts, " or ")
+}
+
+// replayed sends a request and its retry, and checks that the retry gets the first answer and does not
+// run. It returns both answers.
+func (t *trial) replayed(changes ...change) (first, again *reply) {
+	first = t.first(changes...)
+	again = t.again(changes...)
+	t.repeats("the retry's answer", again, first)
+	t.ran(1)
+	return first, again
 }

@@ -5,6 +5,7 @@ package target
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
@@ -62,14 +63,16 @@ func (u *watched) Promote(bool) (addr string, err error) {
 	old := u.master()
 	old.Pause()
 	master := u.next(old)
-	before, err := offset(master, "sync_partial_err")
-	if err != nil {
-		return "", err
+	missed := func() (n int64) {
+		if err == nil {
+			n, err = strconv.ParseInt(master.Info("sync_partial_err"), 10, 64)
+		}
+		return n
 	}
+	before := missed()
 	old.Continue()
 	u.whole()
-	after, err := offset(master, "sync_partial_err")
-	u.behind = after - before
+	u.behind = missed() - before
 	return master.Addr(), err
 }
 

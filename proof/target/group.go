@@ -12,7 +12,8 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// member is a server of a group: *servertest.PostgresServer, *servertest.MariaDBServer.
+// member is a server of a group: *servertest.PostgresServer, *servertest.MariaDBServer,
+// *servertest.RedisServer.
 type member[S any] interface {
 	fault.Server
 	Addr() string
@@ -58,34 +59,18 @@ func newGroup[S member[S]](owner servertest.Owner, primary S, n int, start func(
 	owner.Helper()
 	g := &group[S]{primary: primary}
 	for range n {
-		link := g.open(owner)
-		s := &standby[S]{start(), link}
-		s.server.Follow(link.Addr())
+		s := &standby[S]{start(), servertest.NewWire(owner, primary.Addr())}
+		s.server.Follow(s.link.Addr())
 		g.standbys = append(g.standbys, s)
 	}
 	g.inStep()
 	return g
 }
 
-// open returns a wire to the primary.
-func (g *group[S]) open(owner servertest.Owner) *wire.Wire {
-	owner.Helper()
-	link, err := wire.Open(g.primary.Addr())
-	if err != nil {
-		owner.Fatalf("opening a wire to the primary: %v", err)
-	}
-	owner.Cleanup(func() {
-		if err := link.Close(); err != nil {
-			owner.Logf("closing a wire to the primary: %v", err)
-		}
-	})
-	return link
-}
-
 // follow returns a wire that leads to the primary, whichever server that is.
 func (g *group[S]) follow(owner servertest.Owner) *wire.Wire {
 	owner.Helper()
-	link := g.open(owner)
+	link := servertest.NewWire(owner, g.primary.Addr())
 	g.clients = append(g.clients, link)
 	return link
 }

@@ -44,15 +44,10 @@ type Cluster struct {
 // nodes' own delay.
 func RedisCluster(owner Owner, o *ClusterOptions) *Cluster {
 	owner.Helper()
-	if o == nil {
-		o = &ClusterOptions{}
-	}
+	o = options(o)
 	masters := cmp.Or(o.Masters, 3)
 	replicas := max(cmp.Or(o.Replicas, 1), 0)
-	node := RedisOptions{}
-	if o.Redis != nil {
-		node = *o.Redis
-	}
+	node := *options(o.Redis)
 	node.ReplicaOf = nil
 	node.role = redisRole{cluster: true, lines: []string{
 		fmt.Sprintf("cluster-node-timeout %d", cmp.Or(o.NodeTimeout, 2*time.Second).Milliseconds()),

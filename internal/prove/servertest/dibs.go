@@ -3,6 +3,7 @@
 package servertest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,3 +45,30 @@ func Build(program, source string) error {
 	}
 	return nil
 }
+
+// A DibsServer is a dibs serve of a test. Store is the URL of its store.
+type DibsServer struct {
+	server
+	Store string
+}
+
+// DibsServe starts a dibs serve on a store that ends with its owner, and returns when it answers. "" is
+// a SQLite file in its folder.
+func DibsServe(owner Owner, store string) *DibsServer {
+	owner.Helper()
+	s := &DibsServer{}
+	path, err := Dibs()
+	if err == nil {
+		err = s.prepare(owner, "dibs serve")
+	}
+	if err == nil {
+		s.Store = cmp.Or(store, "sqlite:"+s.folder.join("dibs.db"))
+		s.ready = s.answering("/healthz")
+		s.command.path, s.command.args = path, []string{"dibs", "serve", "--store", s.Store, "--listen", s.Addr()}
+		err = s.begin()
+	}
+	return started(owner, s, err)
+}
+
+// URL returns the server's address: "http://127.0.0.1:4321".
+func (s *DibsServer) URL() string { return "http://" + s.Addr() }

@@ -28,17 +28,12 @@ type EtcdOptions struct {
 func Etcd(owner Owner, o *EtcdOptions) *EtcdServer {
 	owner.Helper()
 	s, err := newEtcd(owner, o)
-	if err != nil {
-		owner.Fatalf("%v", err)
-	}
-	return s
+	return started(owner, s, err)
 }
 
 // newEtcd starts an etcd that ends with its owner, and returns when it answers.
 func newEtcd(owner Owner, o *EtcdOptions) (_ *EtcdServer, err error) {
-	if o == nil {
-		o = &EtcdOptions{}
-	}
+	o = options(o)
 	path := o.Program
 	if path == "" {
 		if path, err = etcdProgram.find(); err != nil {

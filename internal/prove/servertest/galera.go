@@ -20,14 +20,8 @@ var galeraLibrary = program{
 // with their owner. nil options mean the defaults. Do not restart a node: the cluster would be two.
 func Galera(owner Owner, o *MariaDBOptions) (nodes [2]*MariaDBServer) {
 	owner.Helper()
-	if o == nil {
-		o = &MariaDBOptions{}
-	}
-	nodes, err := newGalera(owner, o)
-	if err != nil {
-		owner.Fatalf("%v", err)
-	}
-	return nodes
+	nodes, err := newGalera(owner, options(o))
+	return started(owner, nodes, err)
 }
 
 // newGalera starts the first node twice: it writes its place in the cluster's history into its data

@@ -4,7 +4,6 @@ package servertest
 
 import (
 	"fmt"
-	"net"
 	"strings"
 )
 
@@ -46,10 +45,7 @@ type GatewayServer struct{ server }
 func Gateway(owner Owner, name string, config func(addr string) string) *GatewayServer {
 	owner.Helper()
 	s, err := newGateway(owner, name, config)
-	if err != nil {
-		owner.Fatalf("%v", err)
-	}
-	return s
+	return started(owner, s, err)
 }
 
 func newGateway(owner Owner, name string, config func(addr string) string) (*GatewayServer, error) {
@@ -74,13 +70,4 @@ func newGateway(owner Owner, name string, config func(addr string) string) (*Gat
 		return nil, err
 	}
 	return s, s.begin()
-}
-
-// accepts returns nil when the gateway accepts connections.
-func (s *GatewayServer) accepts() error {
-	conn, err := net.DialTimeout("tcp", s.Addr(), waitLimit)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }

@@ -67,14 +67,8 @@ type MariaDBServer struct {
 // nil options mean the defaults. Kill loses no committed transaction.
 func MariaDB(owner Owner, o *MariaDBOptions) *MariaDBServer {
 	owner.Helper()
-	if o == nil {
-		o = &MariaDBOptions{}
-	}
-	s, err := newMariaDB(owner, o)
-	if err != nil {
-		owner.Fatalf("%v", err)
-	}
-	return s
+	s, err := newMariaDB(owner, options(o))
+	return started(owner, s, err)
 }
 
 // newMariaDB makes the server's folder, configures it and starts it.

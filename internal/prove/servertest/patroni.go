@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -52,9 +51,7 @@ type PatroniCluster struct {
 // the defaults.
 func Patroni(owner Owner, o *PatroniOptions) *PatroniCluster {
 	owner.Helper()
-	if o == nil {
-		o = &PatroniOptions{}
-	}
+	o = options(o)
 	c := &PatroniCluster{sync: !o.Asynchronous}
 	err := c.start(owner, o)
 	if err == nil {
@@ -120,13 +117,7 @@ func (c *PatroniCluster) startProxy(owner Owner) error {
 	if err := s.write(map[string]string{"haproxy.cfg": strings.Join(lines, "\n") + "\n"}); err != nil {
 		return err
 	}
-	s.ready = func() error {
-		conn, err := net.DialTimeout("tcp", s.Addr(), waitLimit)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	}
+	s.ready = s.accepts
 	s.command.path, s.command.args, s.command.env = path, []string{"haproxy", "-db", "-f", s.folder.join("haproxy.cfg")}, []string{"PATH=/usr/bin:/bin"}
 	c.proxy = s
 	return s.begin()

@@ -5,7 +5,6 @@ package servertest
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"strings"
 )
 
@@ -50,14 +49,8 @@ type PgBouncerServer struct {
 // when the pooler answers. nil options mean the defaults.
 func PgBouncer(owner Owner, backend *PostgresServer, o *PgBouncerOptions) *PgBouncerServer {
 	owner.Helper()
-	if o == nil {
-		o = &PgBouncerOptions{}
-	}
-	s, err := newPgBouncer(owner, backend, o)
-	if err != nil {
-		owner.Fatalf("%v", err)
-	}
-	return s
+	s, err := newPgBouncer(owner, backend, options(o))
+	return started(owner, s, err)
 }
 
 // newPgBouncer makes the pooler's folder, configures it and starts it.
@@ -70,7 +63,7 @@ func newPgBouncer(owner Owner, backend *PostgresServer, o *PgBouncerOptions) (*P
 	if err := s.prepare(owner, "pgbouncer", "postgres"); err != nil {
 		return nil, err
 	}
-	s.ready, s.wipe = s.answers, func() error { return nil }
+	s.ready, s.wipe = s.accepts, func() error { return nil }
 	s.command.path, s.command.args = path, []string{"pgbouncer", s.folder.join("pgbouncer.ini")}
 	s.command.env = []string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"}
 	err = s.write(map[string]string{
@@ -151,13 +144,4 @@ func (s *PgBouncerServer) Tracks() bool {
 		}
 	}
 	return false
-}
-
-// answers returns nil when the pooler accepts connections.
-func (s *PgBouncerServer) answers() error {
-	conn, err := net.DialTimeout("tcp", s.Addr(), waitLimit)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }

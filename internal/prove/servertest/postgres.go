@@ -40,14 +40,8 @@ type PostgresServer struct {
 // the processes of connections, too. Stop ends connections (a "fast" shutdown).
 func Postgres(owner Owner, o *PostgresOptions) *PostgresServer {
 	owner.Helper()
-	if o == nil {
-		o = &PostgresOptions{}
-	}
-	s, err := newPostgres(owner, o)
-	if err != nil {
-		owner.Fatalf("%v", err)
-	}
-	return s
+	s, err := newPostgres(owner, options(o))
+	return started(owner, s, err)
 }
 
 // newPostgres makes the server's folder, configures it and starts it.

@@ -41,17 +41,12 @@ type RedisServer struct {
 func Redis(owner Owner, o *RedisOptions) *RedisServer {
 	owner.Helper()
 	s, err := newRedis(owner, o)
-	if err != nil {
-		owner.Fatalf("%v", err)
-	}
-	return s
+	return started(owner, s, err)
 }
 
 // newRedis starts a server. It may be called from any goroutine.
 func newRedis(owner Owner, o *RedisOptions) (*RedisServer, error) {
-	if o == nil {
-		o = &RedisOptions{}
-	}
+	o = options(o)
 	program := &redisProgram
 	if o.Valkey {
 		program = &valkeyProgram

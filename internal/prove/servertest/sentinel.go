@@ -41,9 +41,7 @@ type Sentinels struct {
 // returns when the replicas are in step and the sentinels could agree on a failover.
 func RedisSentinel(owner Owner, o *SentinelOptions) *Sentinels {
 	owner.Helper()
-	if o == nil {
-		o = &SentinelOptions{}
-	}
+	o = options(o)
 	s := &Sentinels{owner: owner, name: cmp.Or(o.Name, "dibs")}
 	if err := s.start(o); err != nil {
 		owner.Fatalf("starting sentinels: %v", err)
@@ -54,10 +52,7 @@ func RedisSentinel(owner Owner, o *SentinelOptions) *Sentinels {
 
 // start starts master, replicas and sentinels.
 func (s *Sentinels) start(o *SentinelOptions) error {
-	server := RedisOptions{}
-	if o.Redis != nil {
-		server = *o.Redis
-	}
+	server := *options(o.Redis)
 	server.ReplicaOf = nil
 	master, err := newRedis(s.owner, &server)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -63,6 +64,32 @@ func (s *server) prepare(owner Owner, kind string, users ...string) (err error) 
 	s.command = command{dir: s.folder.path, log: s.folder.join("log"), as: s.as}
 	owner.Cleanup(s.end)
 	return nil
+}
+
+// started returns a server, and ends the test if it could not be started.
+func started[S any](owner Owner, s S, err error) S {
+	owner.Helper()
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	return s
+}
+
+// options returns the options, or the defaults for nil.
+func options[O any](o *O) *O {
+	if o == nil {
+		o = new(O)
+	}
+	return o
+}
+
+// accepts returns nil when the server accepts connections.
+func (s *server) accepts() error {
+	conn, err := net.DialTimeout("tcp", s.Addr(), waitLimit)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // write writes files into the folder.
