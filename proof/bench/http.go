@@ -180,7 +180,7 @@ func post(c *fasthttp.HostClient, path, key, body string, status int, has string
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(res)
 	req.Header.SetMethod(http.MethodPost)
-	req.Header.SetHost("bench")
+	req.Header.SetHost("localhost")
 	req.SetRequestURI(path)
 	req.Header.SetContentType("application/json")
 	if key != "" {
