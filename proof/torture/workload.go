@@ -194,9 +194,11 @@ func (l *lane) odds(n int) bool { return l.IntN(n) == 0 }
 func (l *lane) upTo(d time.Duration) time.Duration { return time.Duration(l.Int64N(int64(d))) }
 
 const (
-	// crashOdds is one in how many times a lane crashes where it can, and freezeOdds where it freezes.
-	crashOdds  = 400
-	freezeOdds = 150
+	// crashOdds is one in how many times a lane crashes where it can. Under a lease it freezes one in
+	// freezeOdds times, under a lock of a Locker, whose sections have more steps, one in lockFreezeOdds.
+	crashOdds      = 400
+	freezeOdds     = 60
+	lockFreezeOdds = 150
 )
 
 // Crash sometimes ends this process, as a crash at this place would.
@@ -212,10 +214,14 @@ func (l *lane) Crash(where string) {
 	}
 }
 
-// Freeze stops this process, one in freezeOdds times, for longer than its lease lasts, so that another
+// Freeze sometimes stops this process for longer than its lease lasts, so that another
 // holder gets the key. It reports whether it did.
 func (l *lane) Freeze(key string) bool {
-	if !l.task.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
+	odds := freezeOdds
+	if l.opened.Locker != nil {
+		odds = lockFreezeOdds
+	}
+	if !l.task.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(odds) {
 		return false
 	}
 	l.crashing.RLock()
