@@ -5,6 +5,7 @@ package servertest
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"strings"
 )
 
