@@ -17,31 +17,33 @@ import (
 	"github.com/dibs-go/dibs/stores/mysqlstore"
 )
 
+// open opens a pool, a store and a client as Example and ExampleNew do, and makes a table of the application.
+func open(ctx context.Context, table string) (db *sql.DB, store *mysqlstore.Store, client *dibs.Client) {
+	url, dsn := startMariaDB()
+	db, err := sql.Open("mysql", dsn)
+	if err == nil {
+		_, err = db.ExecContext(ctx, "CREATE TABLE "+table)
+	}
+	if err == nil {
+		store, err = mysqlstore.Open(ctx, url, &mysqlstore.Options{Migrate: true})
+	}
+	if err == nil {
+		client, err = dibs.New(store, nil)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db, store, client
+}
+
 // What is done in the transaction and the answer are committed together, so that it
 // is done exactly once, whatever crashes when. A statement that fails takes the whole
 // run back, and the next one runs.
 func ExampleOnceTx() {
-	url, dsn := startMariaDB()
 	ctx := context.Background()
-
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		log.Fatal(err)
-	}
+	db, store, client := open(ctx, "seats (seat INT PRIMARY KEY, guest VARCHAR(100) NOT NULL)")
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, "CREATE TABLE seats (seat INT PRIMARY KEY, guest VARCHAR(100) NOT NULL)"); err != nil {
-		log.Fatal(err)
-	}
-
-	store, err := mysqlstore.Open(ctx, url, &mysqlstore.Options{Migrate: true})
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer store.Close()
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer client.Close()
 	transactions := store.Transactions(db, nil)
 
@@ -66,26 +68,10 @@ func ExampleOnceTx() {
 
 // A handler behind the middleware writes in the transaction of its request.
 func ExampleStore_Transactions() {
-	url, dsn := startMariaDB()
 	ctx := context.Background()
-
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		log.Fatal(err)
-	}
+	db, store, client := open(ctx, "charges (id INT AUTO_INCREMENT PRIMARY KEY, amount INT NOT NULL)")
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, "CREATE TABLE charges (id INT AUTO_INCREMENT PRIMARY KEY, amount INT NOT NULL)"); err != nil {
-		log.Fatal(err)
-	}
-	store, err := mysqlstore.Open(ctx, url, &mysqlstore.Options{Migrate: true})
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer store.Close()
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer client.Close()
 
 	once, err := idempotency.New(client, &idempotency.Options{Transactor: store.Transactions(db, nil)})

@@ -20,6 +20,24 @@ import (
 // startPostgres stands for the server that you have.
 func startPostgres() (url string) { return pgstore.NewDatabase() }
 
+// open opens a pool, a store and a client as Example and ExampleNew do, and makes a table of the application.
+func open(ctx context.Context, url, table string) (pool *pgxpool.Pool, store *pgstore.Store, client *dibs.Client) {
+	pool, err := pgxpool.New(ctx, url)
+	if err == nil {
+		_, err = pool.Exec(ctx, "CREATE TABLE "+table)
+	}
+	if err == nil {
+		store, err = pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
+	}
+	if err == nil {
+		client, err = dibs.New(store, nil)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	return pool, store, client
+}
+
 func Example() {
 	url := startPostgres()
 	ctx := context.Background()
@@ -92,27 +110,10 @@ func ExampleNew() {
 // What is done in the transaction and the answer are committed together, so that it
 // is done exactly once, whatever crashes when.
 func ExampleOnceTx() {
-	url := startPostgres()
 	ctx := context.Background()
-
-	pool, err := pgxpool.New(ctx, url)
-	if err != nil {
-		log.Fatal(err)
-	}
+	pool, store, client := open(ctx, startPostgres(), "ledger (account int, amount int)")
 	defer pool.Close()
-	if _, err := pool.Exec(ctx, "CREATE TABLE ledger (account int, amount int)"); err != nil {
-		log.Fatal(err)
-	}
-
-	store, err := pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer store.Close()
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer client.Close()
 	transactions := store.Transactions(pool, nil)
 
@@ -140,26 +141,15 @@ func ExampleOnceTx() {
 func ExampleOnceSQL() {
 	url := startPostgres()
 	ctx := context.Background()
-
+	pool, store, client := open(ctx, url, "seats (seat int PRIMARY KEY, guest text NOT NULL)")
+	defer pool.Close()
+	defer store.Close()
+	defer client.Close()
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, "CREATE TABLE seats (seat int PRIMARY KEY, guest text NOT NULL)"); err != nil {
-		log.Fatal(err)
-	}
-
-	store, err := pgstore.Open(ctx, url, &pgstore.Options{Migrate: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer client.Close()
 	transactions := store.SQLTransactions(db, nil)
 
 	guests := []any{nil, "Ada", "Grace"}
@@ -184,27 +174,10 @@ func ExampleOnceSQL() {
 // A job is inserted and its place in the queue reserved together. Jobs of one key are
 // run in the order in which they were committed.
 func ExampleStore_Reserver() {
-	url := startPostgres()
 	ctx := context.Background()
-
-	pool, err := pgxpool.New(ctx, url)
-	if err != nil {
-		log.Fatal(err)
-	}
+	pool, store, client := open(ctx, startPostgres(), "jobs (id serial, message text, place text)")
 	defer pool.Close()
-	if _, err := pool.Exec(ctx, "CREATE TABLE jobs (id serial, message text, place text)"); err != nil {
-		log.Fatal(err)
-	}
-
-	store, err := pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer store.Close()
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
 	defer client.Close()
 
 	// In the service.
