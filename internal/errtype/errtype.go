@@ -38,6 +38,15 @@ func New(kind, format string, args ...any) error {
 // ErrorType returns the kind. OpenTelemetry's packages look for a method of this name.
 func (e *typed) ErrorType() string { return e.kind }
 
+// Has reports whether an error names its kind.
+func Has(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		ErrorType() string
+	}](err)
+	return ok
+}
+
 // Of returns the kind of an error that a call of a store returned, "canceled", "timeout", or
 // "_OTHER". That the caller ended the call comes first, because what else failed is a
 // consequence.

@@ -57,6 +57,17 @@ func (c *Checkup) Connections(used, most int64) {
 		"Raise max_connections, or have the application's pools use fewer.")
 }
 
+// Rights looks at the rights that the user lacks, "" if none. reads says that it may not even take
+// leases, as a user that only reads.
+func (c *Checkup) Rights(lacks string, reads bool) {
+	c.Unchecked(lacks != "" && reads, "rights",
+		"This user may not take leases, so it is unknown whether the programs that use the store may: it lacks "+lacks+".",
+		"Have Check run by the user of those programs, or GRANT this user what it lacks.")
+	c.Danger(lacks != "" && !reads, "rights",
+		"This user may take leases, but calls fail once a key is waited for or its data have expired: it lacks "+lacks+".",
+		"GRANT this user what it lacks.")
+}
+
 // Version looks at the version of the store's tables, and reports whether the program works with
 // it.
 func (c *Checkup) Version(have, want int, migrate string) bool {

@@ -113,13 +113,8 @@ func explain(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("mysqlstore: %w", err)
 	}
-	for _, ours := range []error{
-		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrClosed, ErrURL, store.ErrBusy,
-		store.ErrFull, store.ErrTransactionEnded, ErrOtherDatabase,
-	} {
-		if errors.Is(err, ours) {
-			return err
-		}
+	if errtype.Has(err) {
+		return err
 	}
 	if errors.Is(err, mysql.ErrNoTLS) {
 		return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "turn TLS on in the server (ssl_cert and ssl_key), or write tls=false in the URL if nobody can listen in between"}

@@ -98,7 +98,7 @@ func (b *transactor) meet(ctx context.Context) error {
 		return cmp.Or(err, b.s.script().raw("DO RELEASE_LOCK('"+name+"')").done().run(ctx, c))
 	})
 	if err == nil && !b.known {
-		err = ErrOtherDatabase
+		return ErrOtherDatabase
 	}
 	return explain(err)
 }

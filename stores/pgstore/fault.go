@@ -106,7 +106,7 @@ func explain(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("pgstore: %w", err)
-	case isOurs(err):
+	case errtype.Has(err):
 		return err
 	case strings.Contains(err.Error(), "read only connection"): // pgx says so of all hosts
 		return fault(ErrReadOnly, err, standbyCure)
@@ -114,17 +114,4 @@ func explain(err error) error {
 		return fault(ErrUnreachable, err, tlsCure)
 	}
 	return fault(ErrUnreachable, err, "check that it runs and listens at the address, and that no firewall is in between; the outcome of the call is unknown")
-}
-
-// isOurs reports whether an error already has its meaning.
-func isOurs(err error) bool {
-	for _, ours := range []error{
-		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrLocked,
-		ErrClosed, ErrURL, store.ErrFull,
-	} {
-		if errors.Is(err, ours) {
-			return true
-		}
-	}
-	return false
 }

@@ -91,13 +91,7 @@ func (s *Store) requireRights(ctx context.Context) error {
 // checkRights looks for the rights that programs need.
 func (s *Store) checkRights(ctx context.Context, c *remote.Checkup) error {
 	missing, reads, err := s.lacking(ctx)
-	all := strings.Join(missing, "; ")
-	c.Unchecked(len(missing) > 0 && reads, "rights",
-		"This user may not take leases, so it is unknown whether the programs that use the store may: it lacks "+all+".",
-		"Have Check run by the user of those programs, or GRANT this user what it lacks.")
-	c.Danger(len(missing) > 0 && !reads, "rights",
-		"This user may take leases, but calls fail once a key is waited for or its data have expired: it lacks "+all+".",
-		"GRANT this user what it lacks.")
+	c.Rights(strings.Join(missing, "; "), reads)
 	return err
 }
 
