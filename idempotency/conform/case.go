@@ -132,3 +132,32 @@ func find(cases []Case, id string) *Case {
 	}
 	return nil
 }
+
+// must returns a case of that level; should, practice and extension do, too.
+func must(id, title string, check func(*trial), sources ...Source) Case {
+	return Case{ID: id, Title: title, Level: Must, Sources: sources, check: check}
+}
+
+func should(id, title string, check func(*trial), sources ...Source) Case {
+	return Case{ID: id, Title: title, Level: Should, Sources: sources, check: check}
+}
+
+func practice(id, title string, check func(*trial), sources ...Source) Case {
+	return Case{ID: id, Title: title, Level: Practice, Sources: sources, check: check}
+}
+
+func extension(id, title string, check func(*trial), sources ...Source) Case {
+	return Case{ID: id, Title: title, Level: Extension, Sources: sources, check: check}
+}
+
+// ifHas returns the case for targets that do what it needs.
+func (c Case) ifHas(n need) Case {
+	c.needs = n
+	return c
+}
+
+// byItself returns the case for a run while no other case runs.
+func (c Case) byItself() Case {
+	c.alone = true
+	return c
+}

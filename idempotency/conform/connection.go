@@ -9,243 +9,187 @@ import (
 )
 
 var connectionCases = []Case{
-	{
-		ID: "connection-reused", Title: "The connection can be used after a replay and after a refusal", Level: Must,
-		Sources: []Source{rfc(9112, "9.3"), rfc(9112, "6.3")},
-		check: func(t *trial) {
-			l := t.dial()
-			ask := func(changes ...change) *reply {
-				t.must(l.send(t.request(changes...)))
-				a := l.reply(http.MethodPost)
-				if a.err != nil {
-					t.stopf("the next request on the connection got %v", a)
-				}
-				if a.closes {
-					l = t.dial()
-				}
-				return a
-			}
-			first := ask()
-			t.isRun("the first answer", first, 1)
-			t.pause(50 * time.Millisecond)
-			t.repeats("the retry's answer", ask(), first)
-			ask(withBody("another"))
-			ask(withKey(`"`))
-			if a := ask(withKey(t.numbered(2))); a.key() != t.numbered(2) {
-				t.wrongf("the answer to the last request on the connection is %v", a)
-			}
-		},
-	},
-	{
-		ID: "connection-close", Title: "A client that sends Connection: close gets its answer, and the connection ends", Level: Must,
-		Sources: []Source{rfc(9112, "9.6")},
-		check: func(t *trial) {
-			for range 2 {
-				l := t.dial()
-				t.must(l.send(t.request(with("Connection", "close"))))
-				t.isRun("the answer", l.reply(http.MethodPost), 1)
-				if more := l.reply(http.MethodPost); more.status != 0 || plain(more.err) != "the connection ended" {
-					t.wrongf("after the answer came %v", more)
-				}
-				t.again()
-			}
-			t.ran(1)
-		},
-	},
-	{
-		ID: "pipelined", Title: "Pipelined requests are answered in their order", Level: Must,
-		Sources: []Source{rfc(9112, "9.3.2")},
-		check: func(t *trial) {
-			var requests []*request
-			for i := range 4 {
-				requests = append(requests, t.request(withKey(t.numbered(i))))
-			}
-			l := t.dial()
-			t.must(l.send(requests...))
-			for i := range requests {
-				if a := l.reply(http.MethodPost); a.err != nil || a.key() != t.numbered(i) {
-					t.stopf("answer %d is %v, made for the key %s", i+1, a, a.key())
-				}
-			}
-			t.ran(4)
-		},
-	},
-	{
-		ID: "pipelined-duplicate", Title: "A pipelined duplicate does not run", Level: Must,
-		Sources: []Source{draft("2.6"), rfc(9112, "9.3.2")},
-		check: func(t *trial) {
-			l := t.dial()
-			t.must(l.send(t.request(), t.request(), t.request()))
-			first := l.reply(http.MethodPost)
-			t.isRun("the first answer", first, 1)
-			for range 2 {
-				t.isAmong(l.reply(http.MethodPost), first)
-			}
-			t.ran(1)
-		},
-	},
-	{
-		ID: "http10", Title: "An HTTP/1.0 client gets no chunked answer", Level: Must,
-		Sources: []Source{rfc(9112, "6.1"), rfc(9110, "6.2")},
-		check: func(t *trial) {
-			t.plays(originAnswer{Chunked: true, Body: []byte("to whom it may concern"), Trailer: []fieldLine{field("Conform-Sum", "1")}})
-			old := func(r *request) { r.version = "HTTP/1.0" }
-			first := t.first(old)
-			again := t.again(old)
-			for what, a := range map[string]*reply{"the first answer": first, "the retry's answer": again} {
-				if a.chunked || string(a.body) != "to whom it may concern" {
-					t.wrongf("%s to HTTP/1.0 is %v, chunked: %v", what, a, a.chunked)
-				}
-			}
-			t.repeats("the retry's answer", again, first)
-			t.repeats("the answer to HTTP/1.1", t.again(), first)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "http10-informational", Title: "An HTTP/1.0 client gets no informational answer", Level: Must,
-		Sources: []Source{rfc(9110, "15.2")},
-		check: func(t *trial) {
-			a := usual()
-			a.Early = []earlyAnswer{{Status: http.StatusEarlyHints, Header: []fieldLine{field("Link", "</style.css>; rel=preload")}}}
-			t.plays(a)
-			old := func(r *request) { r.version = "HTTP/1.0" }
-			first, again := t.replayed(old)
-			for _, a := range []*reply{first, again} {
-				if len(a.early) > 0 {
-					t.wrongf("before an answer to HTTP/1.0 came %v", a.early)
-				}
-			}
-		},
-	},
-	{
-		ID: "refusal-arrives", Title: "A refusal arrives although the client still sends its body", Level: Practice,
-		Sources: []Source{rfc(9112, "9.6")},
-		check: func(t *trial) {
-			r := t.request(withKey(t.quote(t.key+strings.Repeat("x", 300-len(t.key)))), withBody(strings.Repeat("x", 400_000)))
-			all := r.bytes()
-			early := len(all) - 100_000
-			l := t.dial()
-			_, err := l.Write(all[:early])
-			if err == nil {
-				t.pause(time.Second)
-				_, err = l.Write(all[early:])
-			}
-			if err != nil {
-				// Clients give up here, without reading an answer.
-				t.wrongf("the request could not be sent: %s", plain(err))
-			}
-			t.refused("the request", l.reply(r.method), []int{http.StatusBadRequest})
-			t.ran(0)
-		},
-	},
-	{
-		ID: "expect", Title: "A client that sends Expect: 100-continue gets 100", Level: Must,
-		Sources: []Source{rfc(9110, "10.1.1")},
-		check: func(t *trial) {
-			first, asked := t.expecting()
-			if !asked {
-				t.wrongf("the first request did not get 100")
-			}
-			t.isRun("the first answer", first, 1)
-			again, _ := t.expecting()
-			t.repeats("the retry's answer", again, first)
-			if seen := t.seen(0); len(seen) == 1 && string(seen[0].Body) != `{"amount":1200}` {
-				t.wrongf("the origin got the body %s", excerpt(seen[0].Body))
-			}
-			t.ran(1)
-		},
-	},
-	{
-		ID: "request-chunked", Title: "A chunked body arrives whole", Level: Must,
-		Sources: []Source{rfc(9112, "7.1")},
-		check: func(t *trial) {
-			body := string(pattern(100 << 10))
-			t.replayed(withBody(body), withChunks())
-			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
-				t.wrongf("the origin got %d bytes of %d, or others", len(seen[0].Body), len(body))
-			}
-		},
-	},
-	{
-		ID: "request-trailer", Title: "The trailer of a request arrives", Level: Extension,
-		Sources: []Source{rfc(9110, "6.5"), ours},
-		check: func(t *trial) {
-			first := t.first(withChunks("Conform-Sum: 1"))
-			t.repeats("the retry's answer", t.again(withChunks("Conform-Sum: 2")), first)
-			if seen := t.seen(0); len(seen) > 0 && !slices.Equal(seen[0].Trailer["Conform-Sum"], []string{"1"}) {
-				t.wrongf("the origin got the trailer %v", seen[0].Trailer)
-			}
-			t.ran(1)
-		},
-	},
-	{
-		ID: "request-framed-twice", Title: "A request with two framings is not read as two requests", Level: Must,
-		Sources: []Source{rfc(9112, "6.1"), rfc(9112, "11.2")},
-		check: func(t *trial) {
-			hidden := string(t.request(withPath("hidden"), withKey(t.numbered(2)), withBody("")).bytes())
-			r := t.request(withBody("0\r\n\r\n" + hidden))
-			r.fields = append(r.fields, "Transfer-Encoding: chunked")
-			l := t.dial()
-			t.must(l.send(r))
+	must("connection-reused", "The connection can be used after a replay and after a refusal", func(t *trial) {
+		l := t.dial()
+		ask := func(changes ...change) *reply {
+			t.must(l.send(t.request(changes...)))
 			a := l.reply(http.MethodPost)
 			if a.err != nil {
-				t.stopf("the request was answered %v", a)
+				t.stopf("the next request on the connection got %v", a)
 			}
-			second := l.reply(http.MethodPost) // the end of the connection
-			if second.status != 0 {
-				t.wrongf("the connection went on, and what the body hid was answered %v", second)
+			if a.closes {
+				l = t.dial()
 			}
-			for _, s := range t.seen(0) {
-				if strings.Contains(s.Target, "hidden") {
-					t.wrongf("what the body hid reached the origin")
-				}
+			return a
+		}
+		first := ask()
+		t.isRun("the first answer", first, 1)
+		t.pause(50 * time.Millisecond)
+		t.repeats("the retry's answer", ask(), first)
+		ask(withBody("another"))
+		ask(withKey(`"`))
+		if a := ask(withKey(t.numbered(2))); a.key() != t.numbered(2) {
+			t.wrongf("the answer to the last request on the connection is %v", a)
+		}
+	}, rfc(9112, "9.3"), rfc(9112, "6.3")),
+	must("connection-close", "A client that sends Connection: close gets its answer, and the connection ends", func(t *trial) {
+		for range 2 {
+			l := t.dial()
+			t.must(l.send(t.request(with("Connection", "close"))))
+			t.isRun("the answer", l.reply(http.MethodPost), 1)
+			if more := l.reply(http.MethodPost); more.status != 0 || plain(more.err) != "the connection ended" {
+				t.wrongf("after the answer came %v", more)
 			}
-		},
-	},
-	{
-		ID: "request-two-lengths", Title: "A request with a malformed length or chunk does not run", Level: Must,
-		Sources: []Source{rfc(9112, "6.3"), rfc(9112, "7.1")},
-		check: func(t *trial) {
-			badChunk := t.request(withBody("zz\r\nabc\r\n0\r\n\r\n"), with("Transfer-Encoding", "chunked"))
-			bad := map[string]string{
-				"with two lengths":        string(t.request(with("Content-Length", "3")).bytes()),
-				"with a length of 1x":     strings.Replace(string(t.request().bytes()), "Content-Length: 15", "Content-Length: 1x", 1),
-				"with a length of -1":     strings.Replace(string(t.request().bytes()), "Content-Length: 15", "Content-Length: -1", 1),
-				"with a chunk of zz long": strings.Replace(string(badChunk.bytes()), "Content-Length: 19\r\n", "", 1),
+			t.again()
+		}
+		t.ran(1)
+	}, rfc(9112, "9.6")),
+	must("pipelined", "Pipelined requests are answered in their order", func(t *trial) {
+		var requests []*request
+		for i := range 4 {
+			requests = append(requests, t.request(withKey(t.numbered(i))))
+		}
+		l := t.dial()
+		t.must(l.send(requests...))
+		for i := range requests {
+			if a := l.reply(http.MethodPost); a.err != nil || a.key() != t.numbered(i) {
+				t.stopf("answer %d is %v, made for the key %s", i+1, a, a.key())
 			}
-			for what, text := range bad {
-				l := t.dial()
-				_, err := l.Write([]byte(text))
-				t.must(err)
-				if a := l.reply(http.MethodPost); a.err == nil && (a.status < 400 || a.status > 499) {
-					t.wrongf("the request %s was answered %v", what, a)
-				}
+		}
+		t.ran(4)
+	}, rfc(9112, "9.3.2")),
+	must("pipelined-duplicate", "A pipelined duplicate does not run", func(t *trial) {
+		l := t.dial()
+		t.must(l.send(t.request(), t.request(), t.request()))
+		first := l.reply(http.MethodPost)
+		t.isRun("the first answer", first, 1)
+		for range 2 {
+			t.isAmong(l.reply(http.MethodPost), first)
+		}
+		t.ran(1)
+	}, draft("2.6"), rfc(9112, "9.3.2")),
+	must("http10", "An HTTP/1.0 client gets no chunked answer", func(t *trial) {
+		t.plays(originAnswer{Chunked: true, Body: []byte("to whom it may concern"), Trailer: []fieldLine{field("Conform-Sum", "1")}})
+		old := func(r *request) { r.version = "HTTP/1.0" }
+		first := t.first(old)
+		again := t.again(old)
+		for what, a := range map[string]*reply{"the first answer": first, "the retry's answer": again} {
+			if a.chunked || string(a.body) != "to whom it may concern" {
+				t.wrongf("%s to HTTP/1.0 is %v, chunked: %v", what, a, a.chunked)
 			}
-			t.ran(0)
-		},
-	},
-	{
-		ID: "key-in-trailer", Title: "A key in the trailer is not a key", Level: Should,
-		Sources: []Source{rfc(9110, "6.5.1")}, needs: needsOptional,
-		check: func(t *trial) {
-			late := []change{without("Idempotency-Key"), withChunks("Idempotency-Key: " + t.quoted())}
-			t.isRun("the first answer", t.send(late...), 1)
-			t.isRun("the second answer", t.send(late...), 2)
-			t.ran(2)
-		},
-	},
-	{
-		ID: "connection-names-key", Title: "A request that names the key in Connection is still guarded", Level: Extension,
-		Sources: []Source{rfc(9110, "7.6.1"), ours},
-		check: func(t *trial) {
-			named := with("Connection", "Idempotency-Key")
-			t.replayed(named)
-			if seen := t.seen(0); len(seen) > 0 && seen[0].Header.Get("Idempotency-Key") != t.quoted() {
-				t.wrongf("the origin got the key %q", seen[0].Header.Get("Idempotency-Key"))
+		}
+		t.repeats("the retry's answer", again, first)
+		t.repeats("the answer to HTTP/1.1", t.again(), first)
+		t.ran(1)
+	}, rfc(9112, "6.1"), rfc(9110, "6.2")),
+	must("http10-informational", "An HTTP/1.0 client gets no informational answer", func(t *trial) {
+		a := usual()
+		a.Early = []earlyAnswer{{Status: http.StatusEarlyHints, Header: []fieldLine{field("Link", "</style.css>; rel=preload")}}}
+		t.plays(a)
+		old := func(r *request) { r.version = "HTTP/1.0" }
+		first, again := t.replayed(old)
+		for _, a := range []*reply{first, again} {
+			if len(a.early) > 0 {
+				t.wrongf("before an answer to HTTP/1.0 came %v", a.early)
 			}
-		},
-	},
+		}
+	}, rfc(9110, "15.2")),
+	practice("refusal-arrives", "A refusal arrives although the client still sends its body", func(t *trial) {
+		r := t.request(withKey(t.quote(t.key+strings.Repeat("x", 300-len(t.key)))), withBody(strings.Repeat("x", 400_000)))
+		all := r.bytes()
+		early := len(all) - 100_000
+		l := t.dial()
+		_, err := l.Write(all[:early])
+		if err == nil {
+			t.pause(time.Second)
+			_, err = l.Write(all[early:])
+		}
+		if err != nil {
+			// Clients give up here, without reading an answer.
+			t.wrongf("the request could not be sent: %s", plain(err))
+		}
+		t.refused("the request", l.reply(r.method), []int{http.StatusBadRequest})
+		t.ran(0)
+	}, rfc(9112, "9.6")),
+	must("expect", "A client that sends Expect: 100-continue gets 100", func(t *trial) {
+		first, asked := t.expecting()
+		if !asked {
+			t.wrongf("the first request did not get 100")
+		}
+		t.isRun("the first answer", first, 1)
+		again, _ := t.expecting()
+		t.repeats("the retry's answer", again, first)
+		if seen := t.seen(0); len(seen) == 1 && string(seen[0].Body) != `{"amount":1200}` {
+			t.wrongf("the origin got the body %s", excerpt(seen[0].Body))
+		}
+		t.ran(1)
+	}, rfc(9110, "10.1.1")),
+	must("request-chunked", "A chunked body arrives whole", func(t *trial) {
+		body := string(pattern(100 << 10))
+		t.replayed(withBody(body), withChunks())
+		if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
+			t.wrongf("the origin got %d bytes of %d, or others", len(seen[0].Body), len(body))
+		}
+	}, rfc(9112, "7.1")),
+	extension("request-trailer", "The trailer of a request arrives", func(t *trial) {
+		first := t.first(withChunks("Conform-Sum: 1"))
+		t.repeats("the retry's answer", t.again(withChunks("Conform-Sum: 2")), first)
+		if seen := t.seen(0); len(seen) > 0 && !slices.Equal(seen[0].Trailer["Conform-Sum"], []string{"1"}) {
+			t.wrongf("the origin got the trailer %v", seen[0].Trailer)
+		}
+		t.ran(1)
+	}, rfc(9110, "6.5"), ours),
+	must("request-framed-twice", "A request with two framings is not read as two requests", func(t *trial) {
+		hidden := string(t.request(withPath("hidden"), withKey(t.numbered(2)), withBody("")).bytes())
+		r := t.request(withBody("0\r\n\r\n" + hidden))
+		r.fields = append(r.fields, "Transfer-Encoding: chunked")
+		l := t.dial()
+		t.must(l.send(r))
+		a := l.reply(http.MethodPost)
+		if a.err != nil {
+			t.stopf("the request was answered %v", a)
+		}
+		second := l.reply(http.MethodPost) // the end of the connection
+		if second.status != 0 {
+			t.wrongf("the connection went on, and what the body hid was answered %v", second)
+		}
+		for _, s := range t.seen(0) {
+			if strings.Contains(s.Target, "hidden") {
+				t.wrongf("what the body hid reached the origin")
+			}
+		}
+	}, rfc(9112, "6.1"), rfc(9112, "11.2")),
+	must("request-two-lengths", "A request with a malformed length or chunk does not run", func(t *trial) {
+		badChunk := t.request(withBody("zz\r\nabc\r\n0\r\n\r\n"), with("Transfer-Encoding", "chunked"))
+		bad := map[string]string{
+			"with two lengths":        string(t.request(with("Content-Length", "3")).bytes()),
+			"with a length of 1x":     strings.Replace(string(t.request().bytes()), "Content-Length: 15", "Content-Length: 1x", 1),
+			"with a length of -1":     strings.Replace(string(t.request().bytes()), "Content-Length: 15", "Content-Length: -1", 1),
+			"with a chunk of zz long": strings.Replace(string(badChunk.bytes()), "Content-Length: 19\r\n", "", 1),
+		}
+		for what, text := range bad {
+			l := t.dial()
+			_, err := l.Write([]byte(text))
+			t.must(err)
+			if a := l.reply(http.MethodPost); a.err == nil && (a.status < 400 || a.status > 499) {
+				t.wrongf("the request %s was answered %v", what, a)
+			}
+		}
+		t.ran(0)
+	}, rfc(9112, "6.3"), rfc(9112, "7.1")),
+	should("key-in-trailer", "A key in the trailer is not a key", func(t *trial) {
+		late := []change{without("Idempotency-Key"), withChunks("Idempotency-Key: " + t.quoted())}
+		t.isRun("the first answer", t.send(late...), 1)
+		t.isRun("the second answer", t.send(late...), 2)
+		t.ran(2)
+	}, rfc(9110, "6.5.1")).ifHas(needsOptional),
+	extension("connection-names-key", "A request that names the key in Connection is still guarded", func(t *trial) {
+		named := with("Connection", "Idempotency-Key")
+		t.replayed(named)
+		if seen := t.seen(0); len(seen) > 0 && seen[0].Header.Get("Idempotency-Key") != t.quoted() {
+			t.wrongf("the origin got the key %q", seen[0].Header.Get("Idempotency-Key"))
+		}
+	}, rfc(9110, "7.6.1"), ours),
 }
 
 // expecting sends the usual request with Expect: 100-continue. Its body follows after 100, or

@@ -11,224 +11,152 @@ import (
 )
 
 var contentCases = []Case{
-	{
-		ID: "body-bytes", Title: "An answer's body is replayed byte for byte", Level: Must,
-		Sources: []Source{draft("2.6"), rfc(9110, "6.4")},
-		check: func(t *trial) {
-			body := make([]byte, 1024)
-			for i := range body {
-				body[i] = byte(i)
+	must("body-bytes", "An answer's body is replayed byte for byte", func(t *trial) {
+		body := make([]byte, 1024)
+		for i := range body {
+			body[i] = byte(i)
+		}
+		t.content(originAnswer{Header: []fieldLine{field("Content-Type", "application/octet-stream")}, Body: body}, body)
+	}, draft("2.6"), rfc(9110, "6.4")),
+	must("body-empty", "An empty body is replayed as an empty body", func(t *trial) {
+		t.plays(originAnswer{Status: 200}, usual())
+		t.empty(http.StatusOK)
+	}, draft("2.6"), rfc(9112, "6.3")),
+	must("status-204", "A 204 is replayed as a 204, without a length", func(t *trial) {
+		t.plays(originAnswer{Status: http.StatusNoContent}, usual())
+		for _, a := range t.empty(http.StatusNoContent) {
+			if a.chunked || len(a.values("Content-Length")) > 0 {
+				t.wrongf("a 204 has a length: %v", a.values("Content-Length"))
 			}
-			t.content(originAnswer{Header: []fieldLine{field("Content-Type", "application/octet-stream")}, Body: body}, body)
-		},
-	},
-	{
-		ID: "body-empty", Title: "An empty body is replayed as an empty body", Level: Must,
-		Sources: []Source{draft("2.6"), rfc(9112, "6.3")},
-		check: func(t *trial) {
-			t.plays(originAnswer{Status: 200}, usual())
-			t.empty(http.StatusOK)
-		},
-	},
-	{
-		ID: "status-204", Title: "A 204 is replayed as a 204, without a length", Level: Must,
-		Sources: []Source{rfc(9110, "15.3.5"), rfc(9110, "8.6")},
-		check: func(t *trial) {
-			t.plays(originAnswer{Status: http.StatusNoContent}, usual())
-			for _, a := range t.empty(http.StatusNoContent) {
-				if a.chunked || len(a.values("Content-Length")) > 0 {
-					t.wrongf("a 204 has a length: %v", a.values("Content-Length"))
-				}
-			}
-		},
-	},
-	{
-		ID: "status-205", Title: "A 205 is replayed as a 205, without a body", Level: Should,
-		Sources: []Source{rfc(9110, "15.3.6"), draft("2.6")},
-		check: func(t *trial) {
-			t.plays(originAnswer{Status: http.StatusResetContent}, usual())
-			t.empty(http.StatusResetContent)
-		},
-	},
-	{
-		ID: "status-unusual", Title: "An unregistered status is replayed unchanged", Level: Should,
-		Sources: []Source{rfc(9110, "15"), draft("2.6")},
-		check: func(t *trial) {
-			for i, status := range []int{202, 206, 207, 226, 299, 418} {
-				t.plays(usual().as(status))
-				key := withKey(t.numbered(i))
-				first := t.first(key)
-				t.isStatus("the first answer", first, status)
-				t.repeats("the retry's answer", t.again(key), first)
-				t.ran(1)
-			}
-		},
-	},
-	{
-		ID: "body-large", Title: "A large answer is replayed whole", Level: Practice,
-		Sources: []Source{draft("2.6"), ours},
-		check: func(t *trial) {
-			t.content(originAnswer{Size: 512 << 10}, pattern(512<<10))
-		},
-	},
-	{
-		ID: "body-huge", Title: "An answer that is too long to store arrives, and its retry does not run", Level: Must,
-		Sources: []Source{draft("2.6"), ours},
-		check: func(t *trial) {
-			body := pattern(3 << 20)
-			t.plays(originAnswer{Size: len(body)})
-			first := t.first()
-			if !bytes.Equal(first.body, body) {
-				t.wrongf("the first answer is not whole: %v", first)
-			}
-			again := t.again()
-			if refused := again.err == nil && again.status >= 400 && again.run() == 0; !refused {
-				t.repeats("the retry's answer", again, first)
-			}
+		}
+	}, rfc(9110, "15.3.5"), rfc(9110, "8.6")),
+	should("status-205", "A 205 is replayed as a 205, without a body", func(t *trial) {
+		t.plays(originAnswer{Status: http.StatusResetContent}, usual())
+		t.empty(http.StatusResetContent)
+	}, rfc(9110, "15.3.6"), draft("2.6")),
+	should("status-unusual", "An unregistered status is replayed unchanged", func(t *trial) {
+		for i, status := range []int{202, 206, 207, 226, 299, 418} {
+			t.plays(usual().as(status))
+			key := withKey(t.numbered(i))
+			first := t.first(key)
+			t.isStatus("the first answer", first, status)
+			t.repeats("the retry's answer", t.again(key), first)
 			t.ran(1)
-		},
-	},
-	{
-		ID: "request-large", Title: "A large request arrives whole, and differs from one with another last byte", Level: Should,
-		Sources: []Source{draft("2.4"), rfc(9110, "6.4")},
-		check: func(t *trial) {
-			body := string(pattern(2 << 20))
-			t.replayed(withBody(body))
-			t.refused("the other request", t.again(withBody(body[:len(body)-1]+"!")), t.kit.terms.mismatch)
-			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
-				t.wrongf("the origin got %d bytes", len(seen[0].Body))
-			}
-			t.ran(1)
-		},
-	},
-	{
-		ID: "request-huge", Title: "A request that is too long for the target is refused, not truncated", Level: Must,
-		Sources: []Source{rfc(9110, "15.5.14"), rfc(9110, "6.4")},
-		check: func(t *trial) {
-			body := string(pattern(9 << 20))
-			for i, changes := range [][]change{{withBody(body)}, {withBody(body), withChunks()}} {
-				a := t.send(append(changes, withKey(t.numbered(i)))...)
-				if a.err == nil && a.run() == 0 && a.status != http.StatusRequestEntityTooLarge {
-					t.wrongf("the request was answered %v", a)
-				}
-			}
-			for _, s := range t.seen(0) {
-				if len(s.Body) != len(body) {
-					t.wrongf("the origin ran with %d bytes of %d", len(s.Body), len(body))
-				}
-			}
-		},
-	},
-	{
-		ID: "body-chunked", Title: "An answer of unknown length is replayed whole", Level: Must,
-		Sources: []Source{draft("2.6"), rfc(9112, "7.1")},
-		check: func(t *trial) {
-			t.content(originAnswer{Chunked: true, Body: []byte("in chunks")}, []byte("in chunks"))
-		},
-	},
-	{
-		ID: "body-encoded", Title: "A compressed answer stays compressed", Level: Should,
-		Sources: []Source{rfc(9110, "8.4"), rfc(9110, "12.5.5")},
-		check: func(t *trial) {
-			var packed bytes.Buffer
-			z := gzip.NewWriter(&packed)
-			_, err := z.Write(bytes.Repeat([]byte("all work and no play "), 100))
-			t.must(err)
-			t.must(z.Close())
-			a := originAnswer{Header: []fieldLine{field("Content-Encoding", "gzip"), field("Vary", "Accept-Encoding"), field("Content-Type", "text/plain")}, Body: packed.Bytes()}
-			for _, got := range t.content(a, packed.Bytes(), with("Accept-Encoding", "gzip")) {
-				if got.header.Get("Content-Encoding") != "gzip" || got.header.Get("Vary") != "Accept-Encoding" {
-					t.wrongf("an answer has Content-Encoding: %s and Vary: %s", got.header.Get("Content-Encoding"), got.header.Get("Vary"))
-				}
-			}
-		},
-	},
-	{
-		ID: "body-untyped", Title: "An answer without a media type is replayed without one", Level: Should,
-		Sources: []Source{rfc(9110, "8.3"), draft("2.6")},
-		check: func(t *trial) {
-			t.plays(originAnswer{Header: []fieldLine{{Name: "Content-Type"}}, Body: []byte("<html>")})
-			first, again := t.replayed()
-			if !slices.Equal(first.values("Content-Type"), again.values("Content-Type")) {
-				t.wrongf("the first answer has Content-Type: %q, the retry's %q", first.values("Content-Type"), again.values("Content-Type"))
-			}
-		},
-	},
-	{
-		ID: "trailers", Title: "The trailer of an answer arrives, and is replayed", Level: Extension,
-		Sources: []Source{rfc(9110, "6.5"), ours},
-		check: func(t *trial) {
-			a := originAnswer{Body: []byte("with a sum"), Trailer: []fieldLine{field("Conform-Sum", "run {run}"), field("Conform-Count", "10")}}
-			for i, got := range t.content(a, a.Body, with("TE", "trailers"), with("Connection", "TE")) {
-				if got.trailer.Get("Conform-Sum") != "run 1" || got.trailer.Get("Conform-Count") != "10" {
-					t.wrongf("answer %d has the trailer %v", i+1, got.trailer)
-				}
-			}
-		},
-	},
-	{
-		ID: "informational", Title: "An informational answer is passed on, and is not stored as the answer", Level: Must,
-		Sources: []Source{rfc(9110, "15.2"), rfc(8297, "2")},
-		check: func(t *trial) {
-			a := usual()
-			a.Early = []earlyAnswer{{Status: http.StatusEarlyHints, Header: []fieldLine{field("Link", "</style.css>; rel=preload")}}}
-			t.plays(a)
-			first := t.first()
-			if !slices.Equal(first.early, []int{http.StatusEarlyHints}) {
-				t.wrongf("before the first answer came %v", first.early)
-			}
-			t.isStatus("the first answer", first, http.StatusCreated)
-			again := t.again()
-			if len(again.early) > 0 {
-				t.wrongf("before the retry's answer came %v", again.early)
-			}
+		}
+	}, rfc(9110, "15"), draft("2.6")),
+	practice("body-large", "A large answer is replayed whole", func(t *trial) { t.content(originAnswer{Size: 512 << 10}, pattern(512<<10)) }, draft("2.6"), ours),
+	must("body-huge", "An answer that is too long to store arrives, and its retry does not run", func(t *trial) {
+		body := pattern(3 << 20)
+		t.plays(originAnswer{Size: len(body)})
+		first := t.first()
+		if !bytes.Equal(first.body, body) {
+			t.wrongf("the first answer is not whole: %v", first)
+		}
+		again := t.again()
+		if refused := again.err == nil && again.status >= 400 && again.run() == 0; !refused {
 			t.repeats("the retry's answer", again, first)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "stream", Title: "An event stream arrives event by event, and is replayed whole", Level: Extension,
-		Sources: []Source{ours},
-		check: func(t *trial) {
-			l, body := t.stream()
-			for i := range 2 {
-				t.event(body, i)
-				t.open(1)
+		}
+		t.ran(1)
+	}, draft("2.6"), ours),
+	should("request-large", "A large request arrives whole, and differs from one with another last byte", func(t *trial) {
+		body := string(pattern(2 << 20))
+		t.replayed(withBody(body))
+		t.refused("the other request", t.again(withBody(body[:len(body)-1]+"!")), t.kit.terms.mismatch)
+		if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
+			t.wrongf("the origin got %d bytes", len(seen[0].Body))
+		}
+		t.ran(1)
+	}, draft("2.4"), rfc(9110, "6.4")),
+	must("request-huge", "A request that is too long for the target is refused, not truncated", func(t *trial) {
+		body := string(pattern(9 << 20))
+		for i, changes := range [][]change{{withBody(body)}, {withBody(body), withChunks()}} {
+			a := t.send(append(changes, withKey(t.numbered(i)))...)
+			if a.err == nil && a.run() == 0 && a.status != http.StatusRequestEntityTooLarge {
+				t.wrongf("the request was answered %v", a)
 			}
-			t.event(body, 2)
-			if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
-				t.wrongf("after the last event came %q, and %v", rest, err)
+		}
+		for _, s := range t.seen(0) {
+			if len(s.Body) != len(body) {
+				t.wrongf("the origin ran with %d bytes of %d", len(s.Body), len(body))
 			}
-			_ = l.Close()
-			t.open(0)
-			t.streamed(t.again())
-		},
-	},
-	{
-		ID: "stream-running", Title: "A duplicate does not run while the stream is sent", Level: Extension,
-		Sources: []Source{draft("2.6"), ours},
-		check: func(t *trial) {
-			_, body := t.stream()
-			t.event(body, 0)
-			t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
-			t.open(0)
-			t.event(body, 1)
-			t.event(body, 2)
-			t.streamed(t.again())
-		},
-	},
-	{
-		ID: "stream-lost", Title: "A client that lost the connection during a stream gets the whole stream", Level: Extension,
-		Sources: []Source{draft("1"), ours},
-		check: func(t *trial) {
-			l, body := t.stream()
-			t.event(body, 0)
-			t.must(l.Close())
-			t.pause(200 * time.Millisecond)
-			t.open(0)
-			t.streamed(t.again())
-		},
-	},
+		}
+	}, rfc(9110, "15.5.14"), rfc(9110, "6.4")),
+	must("body-chunked", "An answer of unknown length is replayed whole", func(t *trial) { t.content(originAnswer{Chunked: true, Body: []byte("in chunks")}, []byte("in chunks")) }, draft("2.6"), rfc(9112, "7.1")),
+	should("body-encoded", "A compressed answer stays compressed", func(t *trial) {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, err := z.Write(bytes.Repeat([]byte("all work and no play "), 100))
+		t.must(err)
+		t.must(z.Close())
+		a := originAnswer{Header: []fieldLine{field("Content-Encoding", "gzip"), field("Vary", "Accept-Encoding"), field("Content-Type", "text/plain")}, Body: packed.Bytes()}
+		for _, got := range t.content(a, packed.Bytes(), with("Accept-Encoding", "gzip")) {
+			if got.header.Get("Content-Encoding") != "gzip" || got.header.Get("Vary") != "Accept-Encoding" {
+				t.wrongf("an answer has Content-Encoding: %s and Vary: %s", got.header.Get("Content-Encoding"), got.header.Get("Vary"))
+			}
+		}
+	}, rfc(9110, "8.4"), rfc(9110, "12.5.5")),
+	should("body-untyped", "An answer without a media type is replayed without one", func(t *trial) {
+		t.plays(originAnswer{Header: []fieldLine{{Name: "Content-Type"}}, Body: []byte("<html>")})
+		first, again := t.replayed()
+		if !slices.Equal(first.values("Content-Type"), again.values("Content-Type")) {
+			t.wrongf("the first answer has Content-Type: %q, the retry's %q", first.values("Content-Type"), again.values("Content-Type"))
+		}
+	}, rfc(9110, "8.3"), draft("2.6")),
+	extension("trailers", "The trailer of an answer arrives, and is replayed", func(t *trial) {
+		a := originAnswer{Body: []byte("with a sum"), Trailer: []fieldLine{field("Conform-Sum", "run {run}"), field("Conform-Count", "10")}}
+		for i, got := range t.content(a, a.Body, with("TE", "trailers"), with("Connection", "TE")) {
+			if got.trailer.Get("Conform-Sum") != "run 1" || got.trailer.Get("Conform-Count") != "10" {
+				t.wrongf("answer %d has the trailer %v", i+1, got.trailer)
+			}
+		}
+	}, rfc(9110, "6.5"), ours),
+	must("informational", "An informational answer is passed on, and is not stored as the answer", func(t *trial) {
+		a := usual()
+		a.Early = []earlyAnswer{{Status: http.StatusEarlyHints, Header: []fieldLine{field("Link", "</style.css>; rel=preload")}}}
+		t.plays(a)
+		first := t.first()
+		if !slices.Equal(first.early, []int{http.StatusEarlyHints}) {
+			t.wrongf("before the first answer came %v", first.early)
+		}
+		t.isStatus("the first answer", first, http.StatusCreated)
+		again := t.again()
+		if len(again.early) > 0 {
+			t.wrongf("before the retry's answer came %v", again.early)
+		}
+		t.repeats("the retry's answer", again, first)
+		t.ran(1)
+	}, rfc(9110, "15.2"), rfc(8297, "2")),
+	extension("stream", "An event stream arrives event by event, and is replayed whole", func(t *trial) {
+		l, body := t.stream()
+		for i := range 2 {
+			t.event(body, i)
+			t.open(1)
+		}
+		t.event(body, 2)
+		if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
+			t.wrongf("after the last event came %q, and %v", rest, err)
+		}
+		_ = l.Close()
+		t.open(0)
+		t.streamed(t.again())
+	}, ours),
+	extension("stream-running", "A duplicate does not run while the stream is sent", func(t *trial) {
+		_, body := t.stream()
+		t.event(body, 0)
+		t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
+		t.open(0)
+		t.event(body, 1)
+		t.event(body, 2)
+		t.streamed(t.again())
+	}, draft("2.6"), ours),
+	extension("stream-lost", "A client that lost the connection during a stream gets the whole stream", func(t *trial) {
+		l, body := t.stream()
+		t.event(body, 0)
+		t.must(l.Close())
+		t.pause(200 * time.Millisecond)
+		t.open(0)
+		t.streamed(t.again())
+	}, draft("1"), ours),
 }
 
 // stream sends the usual request to an origin that answers with three events. Each event but the

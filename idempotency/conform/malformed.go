@@ -77,21 +77,13 @@ func malformedCases() []Case {
 			},
 		})
 	}
-	return append(all, Case{
-		ID: "malformed-lines", Title: "More than one line of the field is refused", Level: Should,
-		Sources: []Source{draft("2.1"), rfc(9651, "4.2")},
-		check: func(t *trial) {
-			for _, second := range []string{t.numbered(2), t.quoted()} {
-				t.refused("the request with two lines", t.send(with("Idempotency-Key", second)), []int{http.StatusBadRequest})
-			}
-			t.ran(0)
-		},
-	}, Case{
-		ID: "malformed-problem", Title: "The refusal of a malformed key links to documentation", Level: Should,
-		Sources: []Source{draft("2.7"), rfc(9457, "3.1")},
-		check: func(t *trial) {
-			t.documented("the refusal", t.send(withKey(`""`)), []int{http.StatusBadRequest})
-			t.ran(0)
-		},
-	})
+	return append(all, should("malformed-lines", "More than one line of the field is refused", func(t *trial) {
+		for _, second := range []string{t.numbered(2), t.quoted()} {
+			t.refused("the request with two lines", t.send(with("Idempotency-Key", second)), []int{http.StatusBadRequest})
+		}
+		t.ran(0)
+	}, draft("2.1"), rfc(9651, "4.2")), should("malformed-problem", "The refusal of a malformed key links to documentation", func(t *trial) {
+		t.documented("the refusal", t.send(withKey(`""`)), []int{http.StatusBadRequest})
+		t.ran(0)
+	}, draft("2.7"), rfc(9457, "3.1")))
 }

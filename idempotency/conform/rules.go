@@ -20,89 +20,45 @@ func acp(section string) Source {
 }
 
 var stripeRules = []Case{
-	{
-		ID: "stripe-mismatch", Title: "The refusal of another request is an `idempotency_error`", Level: Practice,
-		Sources: []Source{stripeAPIError},
-		check:   func(t *trial) { t.mismatchSays("error.type", "idempotency_error") },
-	},
-	{
-		ID: "stripe-running", Title: "The refusal of a duplicate has the code `idempotency_key_in_use`", Level: Practice,
-		Sources: []Source{stripeCodes},
-		check:   func(t *trial) { t.runningSays("error.code", "idempotency_key_in_use") },
-	},
+	practice("stripe-mismatch", "The refusal of another request is an `idempotency_error`", func(t *trial) { t.mismatchSays("error.type", "idempotency_error") }, stripeAPIError),
+	practice("stripe-running", "The refusal of a duplicate has the code `idempotency_key_in_use`", func(t *trial) { t.runningSays("error.code", "idempotency_key_in_use") }, stripeCodes),
 }
 
 var acpRules = []Case{
-	{
-		ID: "acp-missing", Title: "The refusal of a missing key has the code `idempotency_key_required`", Level: Must,
-		Sources: []Source{acp("6.1"), acp("6.4")},
-		check: func(t *trial) {
-			t.says("the refusal", t.send(without("Idempotency-Key")), []int{http.StatusBadRequest}, "type", "invalid_request", "code", "idempotency_key_required")
-			t.ran(0)
-		},
-	},
-	{
-		ID: "acp-path", Title: "The same key at another path is another key", Level: Must,
-		Sources: []Source{acp("6.1")},
-		check: func(t *trial) {
-			first := t.first()
-			t.isRun("the answer at the other path", t.again(withPath("other")), 2)
-			t.repeats("the retry's answer", t.again(), first)
-			t.ran(2)
-		},
-	},
-	{
-		ID: "acp-mismatch", Title: "The refusal of another body has the code `idempotency_conflict`", Level: Must,
-		Sources: []Source{acp("6.4")},
-		check: func(t *trial) {
-			t.mismatchSays("type", "invalid_request", "code", "idempotency_conflict", "message", "")
-		},
-	},
-	{
-		ID: "acp-running", Title: "The refusal of a duplicate has the code `idempotency_in_flight`", Level: Must,
-		Sources: []Source{acp("6.4")},
-		check: func(t *trial) {
-			t.runningSays("type", "invalid_request", "code", "idempotency_in_flight", "message", "")
-		},
-	},
-	{
-		ID: "acp-equal", Title: "The order of members and zeros at the end of a number make no other body", Level: Must,
-		Sources: []Source{acp("6.2")},
-		check: func(t *trial) {
-			first := t.first(withBody(`{"amount":1,"items":[1,2],"buyer":null}`))
-			t.repeats("the answer to other members' order", t.again(withBody(`{ "buyer":null, "items":[1,2], "amount":1 }`)), first)
-			t.repeats("the answer to 1.0", t.again(withBody(`{"amount":1.0,"items":[1,2],"buyer":null}`)), first)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "acp-differs", Title: "The order of elements, and null in place of no member, make another body", Level: Must,
-		Sources: []Source{acp("6.2")},
-		check: func(t *trial) {
-			t.first(withBody(`{"items":[1,2],"buyer":null}`))
-			t.refused("the other order", t.again(withBody(`{"items":[2,1],"buyer":null}`)), t.kit.terms.mismatch)
-			t.refused("the body without the member", t.again(withBody(`{"items":[1,2]}`)), t.kit.terms.mismatch)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "acp-echo", Title: "A refusal repeats the key in `Idempotency-Key`", Level: Should,
-		Sources: []Source{acp("3.1")},
-		check: func(t *trial) {
-			t.first()
-			if a := t.again(t.another("another")); a.err != nil || a.header.Get("Idempotency-Key") != t.quoted() {
-				t.wrongf("the refusal does not repeat the key: %v", a)
-			}
-		},
-	},
+	must("acp-missing", "The refusal of a missing key has the code `idempotency_key_required`", func(t *trial) {
+		t.says("the refusal", t.send(without("Idempotency-Key")), []int{http.StatusBadRequest}, "type", "invalid_request", "code", "idempotency_key_required")
+		t.ran(0)
+	}, acp("6.1"), acp("6.4")),
+	must("acp-path", "The same key at another path is another key", func(t *trial) {
+		first := t.first()
+		t.isRun("the answer at the other path", t.again(withPath("other")), 2)
+		t.repeats("the retry's answer", t.again(), first)
+		t.ran(2)
+	}, acp("6.1")),
+	must("acp-mismatch", "The refusal of another body has the code `idempotency_conflict`", func(t *trial) { t.mismatchSays("type", "invalid_request", "code", "idempotency_conflict", "message", "") }, acp("6.4")),
+	must("acp-running", "The refusal of a duplicate has the code `idempotency_in_flight`", func(t *trial) { t.runningSays("type", "invalid_request", "code", "idempotency_in_flight", "message", "") }, acp("6.4")),
+	must("acp-equal", "The order of members and zeros at the end of a number make no other body", func(t *trial) {
+		first := t.first(withBody(`{"amount":1,"items":[1,2],"buyer":null}`))
+		t.repeats("the answer to other members' order", t.again(withBody(`{ "buyer":null, "items":[1,2], "amount":1 }`)), first)
+		t.repeats("the answer to 1.0", t.again(withBody(`{"amount":1.0,"items":[1,2],"buyer":null}`)), first)
+		t.ran(1)
+	}, acp("6.2")),
+	must("acp-differs", "The order of elements, and null in place of no member, make another body", func(t *trial) {
+		t.first(withBody(`{"items":[1,2],"buyer":null}`))
+		t.refused("the other order", t.again(withBody(`{"items":[2,1],"buyer":null}`)), t.kit.terms.mismatch)
+		t.refused("the body without the member", t.again(withBody(`{"items":[1,2]}`)), t.kit.terms.mismatch)
+		t.ran(1)
+	}, acp("6.2")),
+	should("acp-echo", "A refusal repeats the key in `Idempotency-Key`", func(t *trial) {
+		t.first()
+		if a := t.again(t.another("another")); a.err != nil || a.header.Get("Idempotency-Key") != t.quoted() {
+			t.wrongf("the refusal does not repeat the key: %v", a)
+		}
+	}, acp("3.1")),
 }
 
 var ucpRules = []Case{
-	{
-		ID: "ucp-mismatch", Title: "The refusal of another body has `code` and `content`", Level: Must,
-		Sources: []Source{ucpREST, ucpReplay},
-		check:   func(t *trial) { t.mismatchSays("code", "", "content", "") },
-	},
+	must("ucp-mismatch", "The refusal of another body has `code` and `content`", func(t *trial) { t.mismatchSays("code", "", "content", "") }, ucpREST, ucpReplay),
 }
 
 // mismatchSays checks the members of the refusal of another request.

@@ -7,137 +7,101 @@ import (
 )
 
 var runningCases = []Case{
-	{
-		ID: "running-once", Title: "Duplicates do not run while the first request runs", Level: Must,
-		Sources: []Source{draft("2.6"), stripe, adyen, worldline},
-		check: func(t *trial) {
-			first := t.slow()
-			duplicates := make([]<-chan *reply, 12)
-			for i := range duplicates {
-				duplicates[i] = t.sending()
+	must("running-once", "Duplicates do not run while the first request runs", func(t *trial) {
+		first := t.slow()
+		duplicates := make([]<-chan *reply, 12)
+		for i := range duplicates {
+			duplicates[i] = t.sending()
+		}
+		t.arrived(duplicates...)
+		t.open(0)
+		t.among(<-first, duplicates...)
+		t.ran(1)
+	}, draft("2.6"), stripe, adyen, worldline),
+	must("running-race", "Of duplicates that arrive at the same moment one runs", func(t *trial) {
+		for round := range 10 {
+			requests := make([]*request, 10)
+			for i := range requests {
+				requests[i] = t.request(withKey(t.numbered(round)))
 			}
-			t.arrived(duplicates...)
-			t.open(0)
-			t.among(<-first, duplicates...)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "running-race", Title: "Of duplicates that arrive at the same moment one runs", Level: Must,
-		Sources: []Source{draft("2.6"), paypal, checkout},
-		check: func(t *trial) {
-			for round := range 10 {
-				requests := make([]*request, 10)
-				for i := range requests {
-					requests[i] = t.request(withKey(t.numbered(round)))
-				}
-				answers := t.together(requests...)
-				i := slices.IndexFunc(answers, func(a *reply) bool { return a.err == nil && a.run() != 0 })
-				if i < 0 {
-					t.stopf("none of ten was answered by the origin, but the first one %v", answers[0])
-				}
-				for _, a := range answers {
-					t.isAmong(a, answers[i])
-				}
+			answers := t.together(requests...)
+			i := slices.IndexFunc(answers, func(a *reply) bool { return a.err == nil && a.run() != 0 })
+			if i < 0 {
+				t.stopf("none of ten was answered by the origin, but the first one %v", answers[0])
 			}
-			t.ran(10)
-		},
-	},
-	{
-		ID: "running-refused", Title: "A duplicate is refused while the first request runs", Level: Should,
-		Sources: []Source{draft("2.7"), stripe, zuora, worldline},
-		check: func(t *trial) {
-			first := t.slow()
-			t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
-			t.open(0)
-			t.isRun("the first one's answer", <-first, 1)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "running-retry-after", Title: "The refusal of a duplicate says when to come back", Level: Practice,
-		Sources: []Source{rfc(9110, "10.2.3"), ours},
-		check: func(t *trial) {
-			first := t.slow()
-			a := t.meanwhile()
-			t.refused("the duplicate", a, t.kit.terms.conflict)
-			after := a.values("Retry-After")
-			if len(after) != 1 {
-				t.wrongf("the refusal has %d lines of Retry-After", len(after))
-			} else if n, err := strconv.Atoi(after[0]); err != nil || n < 1 || n > 3600 {
-				t.wrongf("the refusal's Retry-After is %q", after[0])
+			for _, a := range answers {
+				t.isAmong(a, answers[i])
 			}
-			t.open(0)
-			<-first
-		},
-	},
-	{
-		ID: "running-problem", Title: "The refusal of a duplicate links to documentation", Level: Should,
-		Sources: []Source{draft("2.7"), rfc(9457, "3.1")},
-		check: func(t *trial) {
-			first := t.slow()
-			t.documented("the refusal", t.meanwhile(), t.kit.terms.conflict)
-			t.open(0)
-			<-first
-		},
-	},
-	{
-		ID: "running-unmarked", Title: "A refusal is not marked as a replay", Level: Practice,
-		Sources: []Source{stripeError, ours},
-		check: func(t *trial) {
-			first := t.slow()
-			others := []<-chan *reply{t.sending(), t.sending(withBody("another"))}
-			t.arrived(others...)
-			t.open(0)
-			<-first
-			for _, other := range others {
-				if a := <-other; a.run() == 0 && a.values("Idempotent-Replayed") != nil {
-					t.wrongf("a refusal says that it is a replay: %v", a)
-				}
+		}
+		t.ran(10)
+	}, draft("2.6"), paypal, checkout),
+	should("running-refused", "A duplicate is refused while the first request runs", func(t *trial) {
+		first := t.slow()
+		t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
+		t.open(0)
+		t.isRun("the first one's answer", <-first, 1)
+		t.ran(1)
+	}, draft("2.7"), stripe, zuora, worldline),
+	practice("running-retry-after", "The refusal of a duplicate says when to come back", func(t *trial) {
+		first := t.slow()
+		a := t.meanwhile()
+		t.refused("the duplicate", a, t.kit.terms.conflict)
+		after := a.values("Retry-After")
+		if len(after) != 1 {
+			t.wrongf("the refusal has %d lines of Retry-After", len(after))
+		} else if n, err := strconv.Atoi(after[0]); err != nil || n < 1 || n > 3600 {
+			t.wrongf("the refusal's Retry-After is %q", after[0])
+		}
+		t.open(0)
+		<-first
+	}, rfc(9110, "10.2.3"), ours),
+	should("running-problem", "The refusal of a duplicate links to documentation", func(t *trial) {
+		first := t.slow()
+		t.documented("the refusal", t.meanwhile(), t.kit.terms.conflict)
+		t.open(0)
+		<-first
+	}, draft("2.7"), rfc(9457, "3.1")),
+	practice("running-unmarked", "A refusal is not marked as a replay", func(t *trial) {
+		first := t.slow()
+		others := []<-chan *reply{t.sending(), t.sending(withBody("another"))}
+		t.arrived(others...)
+		t.open(0)
+		<-first
+		for _, other := range others {
+			if a := <-other; a.run() == 0 && a.values("Idempotent-Replayed") != nil {
+				t.wrongf("a refusal says that it is a replay: %v", a)
 			}
-		},
-	},
-	{
-		ID: "running-replayed", Title: "A refused duplicate gets the answer after the first request has ended", Level: Must,
-		Sources: []Source{draft("2.6"), draft("2.7")},
-		check: func(t *trial) {
-			first := t.slow()
-			var early []<-chan *reply
-			for range 3 {
-				early = append(early, t.sending())
-			}
-			t.arrived(early...)
-			t.open(0)
-			answer := <-first
-			t.among(answer, early...)
-			t.repeats("the answer afterwards", t.again(), answer)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "running-mismatch", Title: "Another request under a key whose first request runs is refused as a mismatch", Level: Should,
-		Sources: []Source{draft("2.7"), draft("2.2")},
-		check: func(t *trial) {
-			first := t.slow()
-			t.refused("the other request", t.meanwhile(withBody("another")), t.kit.terms.mismatch)
-			t.open(0)
-			t.isRun("the first one's answer", <-first, 1)
-			t.ran(1)
-		},
-	},
-	{
-		ID: "running-others", Title: "A request with another key does not wait", Level: Must,
-		Sources: []Source{draft("2.2")},
-		check: func(t *trial) {
-			t.plays(held(), usual())
-			first := t.sending()
-			t.began(1)
-			t.isRun("the other key's answer", t.meanwhile(withKey(t.numbered(2))), 2)
-			t.open(0)
-			t.isRun("the first one's answer", <-first, 1)
-			t.ran(2)
-		},
-	},
+		}
+	}, stripeError, ours),
+	must("running-replayed", "A refused duplicate gets the answer after the first request has ended", func(t *trial) {
+		first := t.slow()
+		var early []<-chan *reply
+		for range 3 {
+			early = append(early, t.sending())
+		}
+		t.arrived(early...)
+		t.open(0)
+		answer := <-first
+		t.among(answer, early...)
+		t.repeats("the answer afterwards", t.again(), answer)
+		t.ran(1)
+	}, draft("2.6"), draft("2.7")),
+	should("running-mismatch", "Another request under a key whose first request runs is refused as a mismatch", func(t *trial) {
+		first := t.slow()
+		t.refused("the other request", t.meanwhile(withBody("another")), t.kit.terms.mismatch)
+		t.open(0)
+		t.isRun("the first one's answer", <-first, 1)
+		t.ran(1)
+	}, draft("2.7"), draft("2.2")),
+	must("running-others", "A request with another key does not wait", func(t *trial) {
+		t.plays(held(), usual())
+		first := t.sending()
+		t.began(1)
+		t.isRun("the other key's answer", t.meanwhile(withKey(t.numbered(2))), 2)
+		t.open(0)
+		t.isRun("the first one's answer", <-first, 1)
+		t.ran(2)
+	}, draft("2.2")),
 }
 
 // held is the usual answer after open.
