@@ -73,7 +73,9 @@ var keyCases = []Case{
 		t.refused("the request without a key", t.send(without("Idempotency-Key")), []int{http.StatusBadRequest})
 		t.ran(0)
 	}, draft("2.7")).ifHas(needsRequired),
-	should("missing-problem", "The refusal of a missing key links to documentation", func(t *trial) { t.documented("the refusal", t.send(without("Idempotency-Key")), []int{http.StatusBadRequest}) }, draft("2.7"), rfc(9457, "3.1")).ifHas(needsRequired),
+	should("missing-problem", "The refusal of a missing key links to documentation", func(t *trial) {
+		t.documented("the refusal", t.send(without("Idempotency-Key")), []int{http.StatusBadRequest})
+	}, draft("2.7"), rfc(9457, "3.1")).ifHas(needsRequired),
 	practice("missing-runs", "A request without a key runs each time if the target does not require keys", func(t *trial) {
 		t.isRun("the first answer", t.send(without("Idempotency-Key")), 1)
 		t.isRun("the second answer", t.send(without("Idempotency-Key")), 2)

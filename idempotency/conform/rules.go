@@ -35,8 +35,12 @@ var acpRules = []Case{
 		t.repeats("the retry's answer", t.again(), first)
 		t.ran(2)
 	}, acp("6.1")),
-	must("acp-mismatch", "The refusal of another body has the code `idempotency_conflict`", func(t *trial) { t.mismatchSays("type", "invalid_request", "code", "idempotency_conflict", "message", "") }, acp("6.4")),
-	must("acp-running", "The refusal of a duplicate has the code `idempotency_in_flight`", func(t *trial) { t.runningSays("type", "invalid_request", "code", "idempotency_in_flight", "message", "") }, acp("6.4")),
+	must("acp-mismatch", "The refusal of another body has the code `idempotency_conflict`", func(t *trial) {
+		t.mismatchSays("type", "invalid_request", "code", "idempotency_conflict", "message", "")
+	}, acp("6.4")),
+	must("acp-running", "The refusal of a duplicate has the code `idempotency_in_flight`", func(t *trial) {
+		t.runningSays("type", "invalid_request", "code", "idempotency_in_flight", "message", "")
+	}, acp("6.4")),
 	must("acp-equal", "The order of members and zeros at the end of a number make no other body", func(t *trial) {
 		first := t.first(withBody(`{"amount":1,"items":[1,2],"buyer":null}`))
 		t.repeats("the answer to other members' order", t.again(withBody(`{ "buyer":null, "items":[1,2], "amount":1 }`)), first)
