@@ -7,10 +7,8 @@ import (
 )
 
 var abandonedProperties = []Property{
-	{
-		Name: "AbandonedTogetherCountInOrder",
-		Why:  "Several leases of a key expire before a call notices. The next holder gets what the last of them saved: of the lease that ended last, and of leases that ended together, the one that was granted last.",
-		Check: func(t *Trial) {
+	property("AbandonedTogetherCountInOrder",
+		"Several leases of a key expire before a call notices. The next holder gets what the last of them saved: of the lease that ended last, and of leases that ended together, the one that was granted last.", func(t *Trial) {
 			p := t.process()
 			for _, name := range []string{"one after the other", "together"} {
 				k, gone, a, b := key(name), store.NewToken(), store.NewToken(), store.NewToken()
@@ -31,17 +29,11 @@ var abandonedProperties = []Property{
 					t.ok("progress", p.save(k, a, last, "a"))
 				}
 				t.outlast(last)
-				d := p.try(k, store.NewToken(), permits(3))
-				if t.granted("the next", d, 3); string(d.Progress) != want {
-					t.Fatalf("%s: the next got the progress %q, want %q", name, d.Progress, want)
-				}
+				t.handed("the next", p.try(k, store.NewToken(), permits(3)), 3, want)
 			}
-		},
-	},
-	{
-		Name: "AbandonmentIsCounted",
-		Why:  "The next holder must know that the last one did not finish, and how often that happened. It can then check what was done, and give up work that kills its worker.",
-		Check: func(t *Trial) {
+		}),
+	property("AbandonmentIsCounted",
+		"The next holder must know that the last one did not finish, and how often that happened. It can then check what was done, and give up work that kills its worker.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k := key("k")
 			for attempt := range 3 {
@@ -53,40 +45,25 @@ var abandonedProperties = []Property{
 			t.granted("the same, asking again", q.try(k, a), 4)
 			t.ok("its end", q.release(k, a))
 			t.granted("the next", p.try(k, store.NewToken()), 1)
-		},
-	},
-	{
-		Name: "ProgressIsHandedOn",
-		Why:  "A holder saves its progress, and the next holder continues from there. The store returns the last progress whole, up to a mebibyte, and only if its holder did not finish.",
-		Check: func(t *Trial) {
+		}),
+	property("ProgressIsHandedOn",
+		"A holder saves its progress, and the next holder continues from there. The store returns the last progress whole, up to a mebibyte, and only if its holder did not finish.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), store.NewToken(), store.NewToken()
-			first := p.try(k, a)
-			if t.granted("the first", first, 1); len(first.Progress) != 0 {
-				t.Fatalf("the first holder got the progress %q", first.Progress)
-			}
+			t.handed("the first", p.try(k, a), 1, "")
 			half := randomBytes(store.MaxProgress)
 			t.ok("progress", p.save(k, a, long, "a quarter"))
 			t.ok("more progress", p.save(k, a, long, half))
 			t.ok("a renewal without progress", p.renew(k, a, t.short()))
 			t.outlast(t.short())
 			for range 2 {
-				second := q.try(k, b)
-				if t.granted("the second", second, 2); string(second.Progress) != half {
-					t.Fatalf("the second got the progress %s, want %s", excerpt(string(second.Progress)), excerpt(half))
-				}
+				t.handed("the second", q.try(k, b), 2, half)
 			}
 			t.ok("release", q.release(k, b))
-			third := q.try(k, store.NewToken())
-			if t.granted("the third", third, 1); len(third.Progress) != 0 {
-				t.Fatalf("after a clean end the third got the progress %s", excerpt(string(third.Progress)))
-			}
-		},
-	},
-	{
-		Name: "ProgressIsPassedOn",
-		Why:  "A holder that dies before it saves anything must not erase the progress of the one before it. The next holder gets that progress, however many died in between.",
-		Check: func(t *Trial) {
+			t.handed("the third", q.try(k, store.NewToken()), 1, "")
+		}),
+	property("ProgressIsPassedOn",
+		"A holder that dies before it saves anything must not erase the progress of the one before it. The next holder gets that progress, however many died in between.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the first", p.try(k, a), 1)
@@ -97,10 +74,7 @@ var abandonedProperties = []Property{
 				if attempt%2 == 0 {
 					lasting = t.short()
 				}
-				d := q.try(k, b, ttl(lasting))
-				if t.granted("a holder that saves nothing", d, attempt); string(d.Progress) != "half" {
-					t.Fatalf("attempt %d got the progress %q, want %q", attempt, d.Progress, "half")
-				}
+				t.handed("a holder that saves nothing", q.try(k, b, ttl(lasting)), attempt, "half")
 				if attempt%2 == 0 {
 					t.outlast(t.short())
 				} else {
@@ -108,21 +82,15 @@ var abandonedProperties = []Property{
 				}
 			}
 			b := store.NewToken()
-			d := p.try(k, b)
-			if t.granted("a caller that saves", d, 5); string(d.Progress) != "half" {
-				t.Fatalf("attempt 5 got the progress %q, want %q", d.Progress, "half")
-			}
+			t.handed("a caller that saves", p.try(k, b), 5, "half")
 			t.ok("its progress", p.save(k, b, long, "most"))
 			t.ok("abandon", p.abandon(k, b))
 			if d := p.try(k, store.NewToken()); string(d.Progress) != "most" {
 				t.Fatalf("attempt 6 got the progress %q, want %q", d.Progress, "most")
 			}
-		},
-	},
-	{
-		Name: "CleanEndForgets",
-		Why:  "Attempts and progress count only for holders that failed in a row. After a clean end, with or without a record, the next holder begins anew.",
-		Check: func(t *Trial) {
+		}),
+	property("CleanEndForgets",
+		"Attempts and progress count only for holders that failed in a row. After a clean end, with or without a record, the next holder begins anew.", func(t *Trial) {
 			p := t.process()
 			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": p.release,
@@ -137,25 +105,16 @@ var abandonedProperties = []Property{
 				t.granted("the second", p.try(k, b, asked("this")), 2)
 				t.ok("more progress", p.save(k, b, long, "most"))
 				t.ok(name, end(k, b))
-				next := p.try(k, store.NewToken(), asked("that"))
-				if t.granted("the third", next, 1); len(next.Progress) != 0 {
-					t.Fatalf("after a %s the next got the progress %q", name, next.Progress)
-				}
+				t.handed("the third", p.try(k, store.NewToken(), asked("that")), 1, "")
 			}
-		},
-	},
-	{
-		Name: "AbandonedLeasesAreOneRow",
-		Why:  "With several permits, some holders die while others work. Each new holder gets the count of all leases that were abandoned since the last clean end.",
-		Check: func(t *Trial) {
+		}),
+	property("AbandonedLeasesAreOneRow",
+		"With several permits, some holders die while others work. Each new holder gets the count of all leases that were abandoned since the last clean end.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, as := key("k"), tokens(6)
 			try := func(i, attempt int, progress string) {
 				t.Helper()
-				d := q.try(k, as[i], permits(2))
-				if t.granted("holder "+itoa(i), d, attempt); string(d.Progress) != progress {
-					t.Fatalf("holder %d got the progress %q, want %q", i, d.Progress, progress)
-				}
+				t.handed("holder "+itoa(i), q.try(k, as[i], permits(2)), attempt, progress)
 			}
 			try(0, 1, "")
 			try(1, 1, "")
@@ -169,18 +128,13 @@ var abandonedProperties = []Property{
 			t.ok("abandon by the first", p.abandon(k, as[0]))
 			t.ok("a good end", p.release(k, as[4]))
 			try(5, 1, "")
-		},
-	},
-	{
-		Name:  "AbandonmentIsRemembered",
-		Why:   "Work that dies once a day must be noticed, too. The store remembers an abandoned lease for at least dibs.AbandonedRetention.",
-		Needs: []Feature{days},
-		Check: func(t *Trial) {
+		}),
+	property("AbandonmentIsRemembered",
+		"Work that dies once a day must be noticed, too. The store remembers an abandoned lease for at least dibs.AbandonedRetention.", func(t *Trial) {
 			p := t.process()
 			k := key("k")
 			t.granted("the first", p.try(k, store.NewToken(), ttl(t.short())), 1)
 			time.Sleep(t.short() + store.AbandonedRetention - time.Minute)
 			t.granted("the second", p.try(k, store.NewToken()), 2)
-		},
-	},
+		}).needs(days),
 }

@@ -8,10 +8,8 @@ import (
 )
 
 var batchProperties = []Property{
-	{
-		Name: "InvalidClaimsFailAlone",
-		Why:  "Independent callers share a batch. The invalid claim of one fails with nothing done for it, and the others are answered.",
-		Check: func(t *Trial) {
+	property("InvalidClaimsFailAlone",
+		"Independent callers share a batch. The invalid claim of one fails with nothing done for it, and the others are answered.", func(t *Trial) {
 			p := t.process()
 			invalid := map[string]edit{
 				"an empty key":                 func(c *store.Claim) { c.Key.Name = "" },
@@ -52,12 +50,9 @@ var batchProperties = []Property{
 				}
 				t.granted("the same key, validly, after "+what, p.try(k, store.NewToken()), 1)
 			}
-		},
-	},
-	{
-		Name: "InvalidSettlementsFailAlone",
-		Why:  "An invalid settlement changes nothing: the lease stays, and its holder can settle it correctly.",
-		Check: func(t *Trial) {
+		}),
+	property("InvalidSettlementsFailAlone",
+		"An invalid settlement changes nothing: the lease stays, and its holder can settle it correctly.", func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, answerable), 1)
@@ -76,12 +71,9 @@ var batchProperties = []Property{
 			t.ok("the neighbour's release", errs[4])
 			t.state("another claim", p.try(k, store.NewToken(), answerable), store.Held)
 			t.ok("keep, properly", p.keep(k, a, "answer"))
-		},
-	},
-	{
-		Name: "SameKeyInOneBatch",
-		Why:  "A burst of duplicates arrives in one batch. Each element is a claim of its own, and one of them is granted.",
-		Check: func(t *Trial) {
+		}),
+	property("SameKeyInOneBatch",
+		"A burst of duplicates arrives in one batch. Each element is a claim of its own, and one of them is granted.", func(t *Trial) {
 			p := t.process()
 			k := key("k")
 			for _, mode := range []store.Mode{store.Try, store.Queue} {
@@ -122,12 +114,9 @@ var batchProperties = []Property{
 				}
 				t.state("a look after that", p.look(k), store.Free)
 			}
-		},
-	},
-	{
-		Name: "SameElementTwiceInOneBatch",
-		Why:  "A claim may be sent again before its first copy was answered, and both copies may be in one batch.",
-		Check: func(t *Trial) {
+		}),
+	property("SameElementTwiceInOneBatch",
+		"A claim may be sent again before its first copy was answered, and both copies may be in one batch.", func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), store.NewToken()
 			answers := p.claims(lock(k, a), lock(k, a))
@@ -151,10 +140,7 @@ var batchProperties = []Property{
 					t.ok("a renewal, twice", err)
 				}
 				t.ok("abandon", p.settlements(store.Settlement{Key: k, Token: token, Outcome: store.Abandon})[0])
-				next := p.claim(lock(k, store.NewToken()))
-				if t.granted("the next holder", next, 2); string(next.Progress) != "half" {
-					t.Fatalf("progress in renewal %d of two: the next holder gets %q", saves, next.Progress)
-				}
+				t.handed("the next holder", p.claim(lock(k, store.NewToken())), 2, "half")
 			}
 
 			// Two releases of a lease: one ends it, and the other finds it lost.
@@ -165,12 +151,9 @@ var batchProperties = []Property{
 			if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), store.ErrLost) {
 				t.Fatalf("two releases of one lease: %v; want nil and ErrLost", errs)
 			}
-		},
-	},
-	{
-		Name: "LargeBatch",
-		Why:  "A busy client sends everything that waits in one call. Answer i belongs to element i, however the store sorts and splits the batch.",
-		Check: func(t *Trial) {
+		}),
+	property("LargeBatch",
+		"A busy client sends everything that waits in one call. Answer i belongs to element i, however the store sorts and splits the batch.", func(t *Trial) {
 			const n = 1000
 			p := t.process()
 			// Every tenth key is held by another token beforehand.
@@ -226,6 +209,5 @@ var batchProperties = []Property{
 					t.done("element "+itoa(i), a, claims[i].Key.Name)
 				}
 			}
-		},
-	},
+		}),
 }

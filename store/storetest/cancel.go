@@ -10,10 +10,8 @@ import (
 )
 
 var cancelProperties = []Property{
-	{
-		Name: "CancelledCallReturns",
-		Why:  "A slow or dead backend must not hold a caller that gives up. The call may have happened, and its token settles it.",
-		Check: func(t *Trial) {
+	property("CancelledCallReturns",
+		"A slow or dead backend must not hold a caller that gives up. The call may have happened, and its token settles it.", func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), store.NewToken()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -35,13 +33,9 @@ var cancelProperties = []Property{
 			t.ok("renew", p.renew(k, a, long))
 			returns("Settle", func() { _ = p.store.Settle(ctx, []store.Settlement{{Key: k, Token: a}}, make([]error, 1)) })
 			t.undone(p, k, a)
-		},
-	},
-	{
-		Name:  "CancelledInFlight",
-		Why:   "A claim whose context ends under way may or may not have the key or a place. To settle its token leaves nothing behind in either case.",
-		Heavy: true,
-		Check: func(t *Trial) {
+		}),
+	property("CancelledInFlight",
+		"A claim whose context ends under way may or may not have the key or a place. To settle its token leaves nothing behind in either case.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for i := range 40 {
 				k, holder, a := key("k"+itoa(i)), store.NewToken(), store.NewToken()
@@ -69,8 +63,7 @@ var cancelProperties = []Property{
 				}
 				t.undone(p, k, a)
 			}
-		},
-	},
+		}).heavy(),
 }
 
 // settled settles a token that may or may not have a lease or a place.

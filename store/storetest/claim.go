@@ -10,10 +10,8 @@ import (
 )
 
 var claimProperties = []Property{
-	{
-		Name: "ClaimIsExclusive",
-		Why:  "While one token holds a key, no other token is granted. Otherwise two callers run at once.",
-		Check: func(t *Trial) {
+	property("ClaimIsExclusive",
+		"While one token holds a key, no other token is granted. Otherwise two callers run at once.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			t.granted("the first claim", p.try(k, a), 1)
@@ -22,31 +20,21 @@ var claimProperties = []Property{
 			t.ok("release", p.release(k, a))
 			t.granted("the second claim after the release", q.try(k, b), 1)
 			t.state("the first caller, again", p.try(k, store.NewToken()), store.Held)
-		},
-	},
-	{
-		Name: "ClaimIsIdempotent",
-		Why:  "A claim whose reply was lost is sent again. If that was a new grant or Held, the caller could not know whether it holds the key.",
-		Check: func(t *Trial) {
+		}),
+	property("ClaimIsIdempotent",
+		"A claim whose reply was lost is sent again. If that was a new grant or Held, the caller could not know whether it holds the key.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), store.NewToken()
 			fence := t.granted("the claim", p.try(k, a), 1)
 			for _, p := range []*process{p, q} {
-				if again := t.granted("the same claim again", p.try(k, a), 1); again != fence {
-					t.Fatalf("the same claim again got fence %d, the first time it was %d", again, fence)
-				}
-				if again := t.granted("the same claim again, queueing", p.queue(k, a), 1); again != fence {
-					t.Fatalf("the same claim again, queueing, got fence %d, the first time it was %d", again, fence)
-				}
+				t.keeps("the same claim again", p.try(k, a), fence)
+				t.keeps("the same claim again, queueing", p.queue(k, a), fence)
 			}
 			t.ok("release", q.release(k, a))
 			t.granted("another claim after one release", p.try(k, store.NewToken()), 1)
-		},
-	},
-	{
-		Name: "ClaimAgainExtendsTheLease",
-		Why:  "A claim that is sent again grants a lease of TTL from that moment, because a client trusts its lease from the moment it sent the last claim.",
-		Check: func(t *Trial) {
+		}),
+	property("ClaimAgainExtendsTheLease",
+		"A claim that is sent again grants a lease of TTL from that moment, because a client trusts its lease from the moment it sent the last claim.", func(t *Trial) {
 			p := t.process()
 			t.inTime("extended", func(k store.Key, d time.Duration) bool {
 				a := store.NewToken()
@@ -62,12 +50,9 @@ var claimProperties = []Property{
 				t.ok("release by the holder", p.release(k, a))
 				return true
 			})
-		},
-	},
-	{
-		Name: "AmbiguousClaim",
-		Why:  "A client that does not know whether its claim arrived sends it again, perhaps while the first copy is under way. All copies are one grant, which one settlement ends.",
-		Check: func(t *Trial) {
+		}),
+	property("AmbiguousClaim",
+		"A client that does not know whether its claim arrived sends it again, perhaps while the first copy is under way. All copies are one grant, which one settlement ends.", func(t *Trial) {
 			procs := []*process{t.process(), t.process()}
 			k, a := key("k"), store.NewToken()
 			answers := make([]store.Answer, 8)
@@ -78,18 +63,13 @@ var claimProperties = []Property{
 			running.Wait()
 			fence := answers[0].Fence
 			for _, answer := range answers {
-				if got := t.granted("a copy of the claim", answer, 1); got != fence {
-					t.Fatalf("two copies of one claim got the fences %d and %d", fence, got)
-				}
+				t.keeps("a copy of the claim", answer, fence)
 			}
 			t.ok("one release", procs[1].release(k, a))
 			t.granted("the next claim", procs[0].try(k, store.NewToken()), 1)
-		},
-	},
-	{
-		Name: "ExtremeDurations",
-		Why:  "A duration may be a millisecond or the longest that a time.Duration can hold. If a sum overflows, a lease ends before it begins.",
-		Check: func(t *Trial) {
+		}),
+	property("ExtremeDurations",
+		"A duration may be a millisecond or the longest that a time.Duration can hold. If a sum overflows, a lease ends before it begins.", func(t *Trial) {
 			p := t.process()
 			const shortest, longest = time.Millisecond, time.Duration(math.MaxInt64)
 			a, b := store.NewToken(), store.NewToken()
@@ -135,12 +115,9 @@ var claimProperties = []Property{
 			}
 			t.done("a reader", p.look(k, answerable), "answer")
 			t.granted("the place", p.queue(k, b), 1)
-		},
-	},
-	{
-		Name: "OwnersAreOnlyRead",
-		Why:  "An owner is text for people. No text may make a claim fail, or make two claims differ.",
-		Check: func(t *Trial) {
+		}),
+	property("OwnersAreOnlyRead",
+		"An owner is text for people. No text may make a claim fail, or make two claims differ.", func(t *Trial) {
 			p := t.process()
 			for i, o := range []store.Owner{
 				{},
@@ -150,11 +127,8 @@ var claimProperties = []Property{
 			} {
 				k, a := key("k"+itoa(i)), store.NewToken()
 				fence := t.granted("a claim by "+quoted(o.String()), p.try(k, a, owner(o)), 1)
-				if again := t.granted("the same without an owner", p.try(k, a), 1); again != fence {
-					t.Fatalf("the owner's change changed the fence from %d to %d", fence, again)
-				}
+				t.keeps("the same without an owner", p.try(k, a), fence)
 				t.waits("a place for "+quoted(o.String()), p.queue(k, store.NewToken(), owner(o)), 0)
 			}
-		},
-	},
+		}),
 }

@@ -10,11 +10,8 @@ import (
 const off = 3 * time.Hour
 
 var clockProperties = []Property{
-	{
-		Name:  "ClientsClocksDoNotMatter",
-		Why:   "Clocks of hosts differ, jump and are set wrong. A fast clock must not end the leases of other hosts, and a slow clock must not prolong its own.",
-		Needs: []Feature{Skew},
-		Check: func(t *Trial) {
+	property("ClientsClocksDoNotMatter",
+		"Clocks of hosts differ, jump and are set wrong. A fast clock must not end the leases of other hosts, and a slow clock must not prolong its own.", func(t *Trial) {
 			fast, slow, right := t.skewed(off), t.skewed(-off), t.process()
 			for _, holder := range []*process{fast, slow, right} {
 				for _, other := range []*process{fast, slow, right} {
@@ -34,13 +31,9 @@ var clockProperties = []Property{
 					}
 				}
 			}
-		},
-	},
-	{
-		Name:  "SkewedLeasesEndOnTime",
-		Why:   "The lease of a process with a wrong clock expires by the backend's clock, for every caller.",
-		Needs: []Feature{Skew},
-		Check: func(t *Trial) {
+		}).needs(Skew),
+	property("SkewedLeasesEndOnTime",
+		"The lease of a process with a wrong clock expires by the backend's clock, for every caller.", func(t *Trial) {
 			fast, slow := t.skewed(off), t.skewed(-off)
 			for name, pair := range map[string][2]*process{"fast holder": {fast, slow}, "slow holder": {slow, fast}} {
 				k := key(name)
@@ -50,6 +43,5 @@ var clockProperties = []Property{
 					return pair[1].try(k, store.NewToken()).State == store.Granted
 				})
 			}
-		},
-	},
+		}).needs(Skew),
 }

@@ -7,10 +7,8 @@ import (
 )
 
 var fenceProperties = []Property{
-	{
-		Name: "FencesRise",
-		Why:  "A fence separates the writes of a holder from the late writes of an earlier one. So each grant's fence must be above all fences before it, however the last lease ended.",
-		Check: func(t *Trial) {
+	property("FencesRise",
+		"A fence separates the writes of a holder from the late writes of an earlier one. So each grant's fence must be above all fences before it, however the last lease ended.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k := key("k")
 			var last uint64
@@ -43,20 +41,11 @@ var fenceProperties = []Property{
 			t.waits("a waiter", p.queue(k, b), 0)
 			t.ok("release", q.release(k, a))
 			rises("after a hand-over", p.queue(k, b))
-		},
-	},
-	{
-		Name:  "FencesRiseAfterWipe",
-		Why:   "A backend that lost its data must not grant old fences again. Otherwise resources refuse the writes of the newest holder and accept those of an old one.",
-		Needs: []Feature{Wipe},
-		Check: func(t *Trial) { t.rises(t.wipe) },
-	},
-	{
-		Name:  "FencesRiseAfterRestart",
-		Why:   "Old holders often come back after a restart of the backend. Their fences must be lower than those granted after it.",
-		Needs: []Feature{Restart},
-		Check: func(t *Trial) { t.rises(t.restart) },
-	},
+		}),
+	property("FencesRiseAfterWipe",
+		"A backend that lost its data must not grant old fences again. Otherwise resources refuse the writes of the newest holder and accept those of an old one.", func(t *Trial) { t.rises(t.wipe) }).needs(Wipe),
+	property("FencesRiseAfterRestart",
+		"Old holders often come back after a restart of the backend. Their fences must be lower than those granted after it.", func(t *Trial) { t.rises(t.restart) }).needs(Restart),
 }
 
 // rises checks that fences rise across what happens to the backend. It lets some time

@@ -8,11 +8,8 @@ import (
 
 // forceProperties are what an operator does to a key.
 var forceProperties = []Property{
-	{
-		Name:  "ForceReleaseEndsLeases",
-		Why:   "An operator ends a stuck lease. Its holder loses it, nothing counts as abandoned, records stay, the job's place ends, and waiters are served.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+	property("ForceReleaseEndsLeases",
+		"An operator ends a stuck lease. Its holder loses it, nothing counts as abandoned, records stay, the job's place ends, and waiters are served.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			release := q.inspect().ForceRelease
 			k, a, b, w, last := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
@@ -54,13 +51,9 @@ var forceProperties = []Property{
 			t.ok("abandon", p.abandon(k, a))
 			t.count("force release", 1)(release(t.Context(), k, a.ID()))
 			t.granted("the next", p.try(k, store.NewToken(), asked("that")), 1)
-		},
-	},
-	{
-		Name:  "ForceReleaseServesTheNext",
-		Why:   "A lease that an operator ends frees the key as a settlement does: the next waiter is woken in the same step.",
-		Needs: []Feature{Inspector, Notifier},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ForceReleaseServesTheNext",
+		"A lease that an operator ends frees the key as a settlement does: the next waiter is woken in the same step.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for _, name := range []string{"force release", "force release the unknown", "forget the unknown", "resolve"} {
@@ -82,13 +75,9 @@ var forceProperties = []Property{
 				}
 				wakes.turn("the waiter, after "+name, k, b, last, 1)
 			}
-		},
-	},
-	{
-		Name:  "ForgetLetsTheNextRun",
-		Why:   "An operator who wants a request to run again deletes what is known about it. Live leases and waiters stay.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector, Notifier),
+	property("ForgetLetsTheNextRun",
+		"An operator who wants a request to run again deletes what is known about it. Live leases and waiters stay.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			forget := func(ctx context.Context, k store.Key) (bool, error) { return q.inspect().Forget(ctx, k, "") }
 			k, a, b, w := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
@@ -107,13 +96,9 @@ var forceProperties = []Property{
 			t.ok("its renewal", p.renew(k, b, long))
 			t.ok("its release", p.release(k, b))
 			t.granted("the waiter", p.queue(k, w, answerable), 1)
-		},
-	},
-	{
-		Name:  "ForgetNamesTheAttempt",
-		Why:   "The ID names what the operator looked at. What has come meanwhile is not forgotten by mistake: an unknown outcome would run twice.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ForgetNamesTheAttempt",
+		"The ID names what the operator looked at. What has come meanwhile is not forgotten by mistake: an unknown outcome would run twice.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			forget := func(k store.Key, id string) (bool, error) { return q.inspect().Forget(t.Context(), k, id) }
 			k, a, b := key("k"), store.NewToken(), store.NewToken()
@@ -137,6 +122,5 @@ var forceProperties = []Property{
 			t.ok("abandon", p.abandon(k, b))
 			t.report("forgetting the abandoned, by its ID", true)(forget(k, b.ID()))
 			t.done("a claim after that", p.try(k, store.NewToken(), answerable, asked("this")), "answer")
-		},
-	},
+		}).needs(Inspector),
 }

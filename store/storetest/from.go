@@ -9,10 +9,8 @@ import (
 )
 
 var fromProperties = []Property{
-	{
-		Name: "FromAPlace",
-		Why:  "Each attempt at a job is a claim with its own token, at the one place that was reserved for the job. Before its turn it tries or waits there.",
-		Check: func(t *Trial) {
+	property("FromAPlace",
+		"Each attempt at a job is a claim with its own token, at the one place that was reserved for the job. Before its turn it tries or waits there.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, b, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
@@ -29,9 +27,7 @@ var fromProperties = []Property{
 			t.state("another caller that looks", q.look(k), store.Held)
 			fence := t.granted("the worker", q.try(k, worker, from(job)), 1)
 			for _, r := range []*process{p, q} {
-				if again := t.granted("the worker, asking again", r.try(k, worker, from(job)), 1); again != fence {
-					t.Fatalf("asking again got fence %d, the first time it was %d", again, fence)
-				}
+				t.keeps("the worker, asking again", r.try(k, worker, from(job)), fence)
 			}
 			t.ok("renew", q.renew(k, worker, long))
 			t.lost("renew by the place's token", q.renew(k, job, long))
@@ -40,12 +36,9 @@ var fromProperties = []Property{
 			t.granted("the waiter", p.queue(k, b), 1)
 			t.lost("giving the place up after that", p.release(k, job))
 			t.nowhere("a claim from the place after that", q.try(k, store.NewToken(), from(job)))
-		},
-	},
-	{
-		Name: "WaiterStandsForItsPlace",
-		Why:  "A worker that waits at its job's place has the place's number and its own PlaceTTL. The end of one of them leaves the other.",
-		Check: func(t *Trial) {
+		}),
+	property("WaiterStandsForItsPlace",
+		"A worker that waits at its job's place has the place's number and its own PlaceTTL. The end of one of them leaves the other.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, b, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
@@ -68,12 +61,9 @@ var fromProperties = []Property{
 			t.state("the waiter", p.queue(k, b), store.Held)
 			t.granted("the worker", q.queue(k, worker, from(job)), 1)
 			t.waits("the waiter", p.queue(k, b), 0)
-		},
-	},
-	{
-		Name: "OwnPlaceCounts",
-		Why:  "A token has at most one place. If a token waits at the end and then claims from a place in front, it keeps its own place, and the other stays its job's.",
-		Check: func(t *Trial) {
+		}),
+	property("OwnPlaceCounts",
+		"A token has at most one place. If a token waits at the end and then claims from a place in front, it keeps its own place, and the other stays its job's.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, b := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
@@ -87,12 +77,9 @@ var fromProperties = []Property{
 			t.granted("the job's worker", p.try(k, worker, from(job)), 1)
 			t.ok("its release", p.release(k, worker))
 			t.granted("the caller that queued", q.queue(k, b), 1)
-		},
-	},
-	{
-		Name: "FromNoPlace",
-		Why:  "A place that expired, was given up or never existed changes nothing: the claim is an ordinary one.",
-		Check: func(t *Trial) {
+		}),
+	property("FromNoPlace",
+		"A place that expired, was given up or never existed changes nothing: the claim is an ordinary one.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, gone, a, b := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("a claim from a place that never was", q.try(k, a, from(store.NewToken())), 1)
@@ -110,12 +97,9 @@ var fromProperties = []Property{
 			t.ok("its release", p.release(k, b))
 			t.granted("the caller that queued", q.queue(k, late, from(gone)), 1)
 			t.nowhere("a try from a holder", p.try(k, store.NewToken(), from(late)))
-		},
-	},
-	{
-		Name: "AnsweredFromAPlace",
-		Why:  "A job does not run if a record answers it or the fingerprint differs. Its waiter's place is given up. The reserved place stays until the job's client gives it up.",
-		Check: func(t *Trial) {
+		}),
+	property("AnsweredFromAPlace",
+		"A job does not run if a record answers it or the fingerprint differs. Its waiter's place is given up. The reserved place stays until the job's client gives it up.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, job, worker, b := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a, asked("this"), answerable), 1)
@@ -130,13 +114,9 @@ var fromProperties = []Property{
 			t.waits("the waiter, behind the place", p.queue(k, b), 1)
 			t.ok("giving the place up", p.release(k, job))
 			t.granted("the waiter", p.queue(k, b), 1)
-		},
-	},
-	{
-		Name:  "OneLeaseAtANumberUnderLoad",
-		Why:   "Of many claims from one place at the same moment, in many processes, one is granted, although the key has room for all.",
-		Heavy: true,
-		Check: func(t *Trial) {
+		}),
+	property("OneLeaseAtANumberUnderLoad",
+		"Of many claims from one place at the same moment, in many processes, one is granted, although the key has room for all.", func(t *Trial) {
 			const callers = 12
 			procs := []*process{t.process(), t.process(), t.process()}
 			for round := range 8 {
@@ -161,12 +141,9 @@ var fromProperties = []Property{
 					t.Fatalf("of %d that claim from one place %d were granted and %d wait", callers, granted.Load(), waiting.Load())
 				}
 			}
-		},
-	},
-	{
-		Name: "PlaceExpiresUnderItsLease",
-		Why:  "A reserved place expires on time even while a worker holds a lease at it, and lasts longer if it is reserved again meanwhile. Only the job's queue decides how long.",
-		Check: func(t *Trial) {
+		}).heavy(),
+	property("PlaceExpiresUnderItsLease",
+		"A reserved place expires on time even while a worker holds a lease at it, and lasts longer if it is reserved again meanwhile. Only the job's queue decides how long.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			ended, job, a := key("ended"), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(ended, job), 0)
@@ -192,8 +169,7 @@ var fromProperties = []Property{
 			t.nowhere("another worker, from the place that has expired", p.try(ended, store.NewToken(), from(job)))
 			t.ok("the worker abandons", q.abandon(ended, a))
 			t.granted("another caller", p.try(ended, store.NewToken()), 2)
-		},
-	},
+		}),
 }
 
 // nowhere fails the trial unless the answer is Held, without a place.

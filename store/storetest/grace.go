@@ -8,10 +8,8 @@ import (
 )
 
 var graceProperties = []Property{
-	{
-		Name: "GraceEndsWithItsPlaces",
-		Why:  "A key was idle because of a place that has ended. The next place has its own count, which begins with the first claim that it refuses, even if the end and the new place are one step.",
-		Check: func(t *Trial) {
+	property("GraceEndsWithItsPlaces",
+		"A key was idle because of a place that has ended. The next place has its own count, which begins with the first claim that it refuses, even if the end and the new place are one step.", func(t *Trial) {
 			p := t.process()
 			for name, first := range map[string]struct {
 				placeTTL, grace time.Duration
@@ -29,12 +27,9 @@ var graceProperties = []Property{
 				t.outlast(t.short())
 				t.state("the first claim that it refuses", p.try(k, store.NewToken()), store.Held)
 			}
-		},
-	},
-	{
-		Name: "GraceCountsFromTheFirstRefusal",
-		Why:  "A cancelled job never uses its place, which must not block the key for as long as a place may last. Grace counts only from the first claim that is refused because of the place, so a job that is late while no other claim wants the key loses nothing.",
-		Check: func(t *Trial) {
+		}),
+	property("GraceCountsFromTheFirstRefusal",
+		"A cancelled job never uses its place, which must not block the key for as long as a place may last. Grace counts only from the first claim that is refused because of the place, so a job that is late while no other claim wants the key loses nothing.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			trying, queueing, job, b := key("trying"), key("queueing"), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(trying, job, grace(t.short())), 0)
@@ -52,12 +47,9 @@ var graceProperties = []Property{
 			t.outlast(t.short())
 			t.state("another caller, when the waiter's turn has come", p.try(queueing, store.NewToken()), store.Held)
 			t.granted("the waiter", q.queue(queueing, b), 1)
-		},
-	},
-	{
-		Name: "GraceNeedsARefusedClaim",
-		Why:  "After a night without workers the first job of each key must still have its place. A Look, a Reserve, or a claim that is refused for another reason does not start the count.",
-		Check: func(t *Trial) {
+		}),
+	property("GraceNeedsARefusedClaim",
+		"After a night without workers the first job of each key must still have its place. A Look, a Reserve, or a claim that is refused for another reason does not start the count.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			job, other, worker := store.NewToken(), store.NewToken(), store.NewToken()
 			asks := map[string]func(store.Key){
@@ -98,12 +90,9 @@ var graceProperties = []Property{
 				d := p.try(key(name), store.NewToken(), permits(2))
 				t.nowhere("the first that tries, after "+name, d)
 			}
-		},
-	},
-	{
-		Name: "GraceNeedsRoom",
-		Why:  "While others hold the key, the place keeps no claim from it. The count begins when a claim would have room.",
-		Check: func(t *Trial) {
+		}),
+	property("GraceNeedsRoom",
+		"While others hold the key, the place keeps no claim from it. The count begins when a claim would have room.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			job, as := store.NewToken(), tokens(2)
 			type full struct {
@@ -140,12 +129,9 @@ var graceProperties = []Property{
 				t.granted("the job, in its turn, "+name, q.try(k, store.NewToken(), from(job)), 1)
 				t.ok("giving the place up, which still exists", p.release(k, job))
 			}
-		},
-	},
-	{
-		Name: "GraceIsNoLongerThanThePlace",
-		Why:  "A place expires on time, whatever its Grace. A place without a Grace blocks for as long as it lasts. A Grace that is too short for the backend's clock is still a Grace.",
-		Check: func(t *Trial) {
+		}),
+	property("GraceIsNoLongerThanThePlace",
+		"A place expires on time, whatever its Grace. A place without a Grace blocks for as long as it lasts. A Grace that is too short for the backend's clock is still a Grace.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			none, ending, shortest, endless, job := key("none"), key("ending"), key("shortest"), key("endless"), store.NewToken()
 			for k, edits := range map[store.Key][]edit{
@@ -163,12 +149,9 @@ var graceProperties = []Property{
 			for _, k := range []store.Key{ending, shortest, endless} {
 				t.granted("another caller, "+k.Name, q.try(k, store.NewToken()), 1)
 			}
-		},
-	},
-	{
-		Name: "ReservingStartsTheGraceAnew",
-		Why:  "A job that will be tried again later reserves its place again with a new Grace, which counts from then. The time before does not count any more.",
-		Check: func(t *Trial) {
+		}),
+	property("ReservingStartsTheGraceAnew",
+		"A job that will be tried again later reserves its place again with a new Grace, which counts from then. The time before does not count any more.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			longer, none, job := key("longer"), key("none"), store.NewToken()
 			for _, k := range []store.Key{longer, none} {
@@ -199,12 +182,9 @@ var graceProperties = []Property{
 				t.freed("the place", before, time.Now(), d, p, k)
 				return true
 			})
-		},
-	},
-	{
-		Name: "GrantStartsTheCountAnew",
-		Why:  "When a worker dies, its queue needs time to give the job to another worker. So after a grant the place has its whole Grace again.",
-		Check: func(t *Trial) {
+		}),
+	property("GrantStartsTheCountAnew",
+		"When a worker dies, its queue needs time to give the job to another worker. So after a grant the place has its whole Grace again.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			job := store.NewToken()
 			for name, end := range map[string]func(store.Key, store.Token) error{
@@ -230,12 +210,9 @@ var graceProperties = []Property{
 					return true
 				})
 			}
-		},
-	},
-	{
-		Name: "ClaimSetsTheGrace",
-		Why:  "A worker that is granted at a reserved place sets how long the place may block if the worker dies. That is not the time that the job had before its first start.",
-		Check: func(t *Trial) {
+		}),
+	property("ClaimSetsTheGrace",
+		"A worker that is granted at a reserved place sets how long the place may block if the worker dies. That is not the time that the job had before its first start.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			set, kept, refused, job, a := key("set"), key("kept"), key("refused"), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(refused, a), 1)
@@ -256,12 +233,9 @@ var graceProperties = []Property{
 				t.freed("the place whose Grace was "+k.Name, before, time.Now(), t.short(), p, k)
 			}
 			t.nowhere("another caller, after a Grace that was not set", q.try(refused, store.NewToken()))
-		},
-	},
-	{
-		Name: "UnusedPlacesCostOneGrace",
-		Why:  "If a thousand jobs of a key were cancelled, the job behind them waits for one Grace and not for a thousand, because the key counts once.",
-		Check: func(t *Trial) {
+		}),
+	property("UnusedPlacesCostOneGrace",
+		"If a thousand jobs of a key were cancelled, the job behind them waits for one Grace and not for a thousand, because the key counts once.", func(t *Trial) {
 			const n = 100
 			p, q := t.process(), t.process()
 			k, last := key("k"), store.NewToken()
@@ -275,8 +249,7 @@ var graceProperties = []Property{
 			before := time.Now()
 			t.waits("the last", q.try(k, store.NewToken(), from(last)), n)
 			t.freed("all places", before, time.Now(), t.short(), q, k, from(last))
-		},
-	},
+		}),
 }
 
 // freed polls until the key is not held. A reserved place keeps it from a moment between before

@@ -8,11 +8,8 @@ import (
 )
 
 var inspectProperties = []Property{
-	{
-		Name:  "ListShowsEveryCondition",
-		Why:   "An operator decides by the list what to release, forget or resolve.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+	property("ListShowsEveryCondition",
+		"An operator decides by the list what to release, forget or resolve.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			start := time.Now()
 			host := store.Owner{Host: "web-1", PID: 4711, Label: "charge the card"}
@@ -93,13 +90,9 @@ var inspectProperties = []Property{
 			if len(listed) != 7 {
 				t.Errorf("%d keys are listed, want 7", len(listed))
 			}
-		},
-	},
-	{
-		Name:  "ListSelects",
-		Why:   "An operator with a key or an ID gets that one, and records only if asked for.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ListSelects",
+		"An operator with a key or an ID gets that one, and records only if asked for.", func(t *Trial) {
 			p := t.process()
 			a, b, c := store.NewToken(), store.NewToken(), store.NewToken()
 			one, two := store.Key{Namespace: "one", Name: "k"}, store.Key{Namespace: "two", Name: "k"}
@@ -143,13 +136,9 @@ var inspectProperties = []Property{
 				break // a reader may stop early
 			}
 			t.state("a claim after that", p.try(one, store.NewToken()), store.Held)
-		},
-	},
-	{
-		Name:  "ListSelectsByCondition",
-		Why:   "An operator asks for what is held among a million keys that are done.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ListSelectsByCondition",
+		"An operator asks for what is held among a million keys that are done.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			a, b := store.NewToken(), store.NewToken()
 			for _, name := range []string{"held", "two", "held, with a record", "done", "done again", "done, and abandoned", "abandoned", "unknown", "waiting, with a record"} {
@@ -214,13 +203,9 @@ var inspectProperties = []Property{
 					t.Errorf("%s: %d keys, want %d", what, len(got), c.want)
 				}
 			}
-		},
-	},
-	{
-		Name:  "ListLeavesOutWhatIsHeldBriefly",
-		Why:   "An operator asks who waits and what hangs, while thousands of keys are held for a moment.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ListLeavesOutWhatIsHeldBriefly",
+		"An operator asks who waits and what hangs, while thousands of keys are held for a moment.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			a, b := store.NewToken(), store.NewToken()
 			for _, name := range []string{"held", "wanted", "reserved", "done", "unknown", "abandoned"} {
@@ -255,13 +240,9 @@ var inspectProperties = []Property{
 			t.poll("all leases are old enough", func() bool {
 				return slices.Equal(names(t.short(), live), []string{"free", "held", "reserved", "unknown", "wanted"})
 			})
-		},
-	},
-	{
-		Name:  "ListTellsWaitersFromReservedPlaces",
-		Why:   "A job that waits from its place is one waiter, the place of a job that runs is none, and an operator sees how long a place can block.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ListTellsWaitersFromReservedPlaces",
+		"A job that waits from its place is one waiter, the place of a job that runs is none, and an operator sees how long a place can block.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k := key("k")
 			jobs, workers := make([]store.Token, 4), make([]store.Token, 4)
@@ -325,13 +306,9 @@ var inspectProperties = []Property{
 			if p := shown[jobs[1]]; p.Blocks <= 0 || p.Blocks > long/8 {
 				t.Errorf("a place that ends in %v blocks for %v", p.Left, p.Blocks)
 			}
-		},
-	},
-	{
-		Name:  "ListShowsPlaces",
-		Why:   "The place of a dead job blocks others. An operator sees its owner, and removes that place and no other.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ListShowsPlaces",
+		"The place of a dead job blocks others. An operator sees its owner, and removes that place and no other.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, tokens := key("k"), make([]store.Token, 4)
 			for i := range tokens {
@@ -388,13 +365,9 @@ var inspectProperties = []Property{
 			t.ok("taking it away", q.release(k, tokens[3]))
 			want("none")
 			t.granted("another caller", p.try(k, store.NewToken()), 2)
-		},
-	},
-	{
-		Name:  "NothingIsLeftBehind",
-		Why:   "A lock leaves nothing. A backend that keeps a trace of every key that was ever locked fills up.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("NothingIsLeftBehind",
+		"A lock leaves nothing. A backend that keeps a trace of every key that was ever locked fills up.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for i := range 20 {
 				k, a, b, c := key("k"+itoa(i)), store.NewToken(), store.NewToken(), store.NewToken()
@@ -418,8 +391,7 @@ var inspectProperties = []Property{
 			for k, e := range q.list(store.Query{}) {
 				t.Errorf("%v is still listed: %+v", k, e)
 			}
-		},
-	},
+		}).needs(Inspector),
 }
 
 // list returns what the store lists, by key.

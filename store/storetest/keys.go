@@ -46,10 +46,8 @@ func distinctKeys() []store.Key {
 }
 
 var keysProperties = []Property{
-	{
-		Name: "KeysAreDistinct",
-		Why:  "Keys are bytes. If a backend truncates, folds, trims, normalises or joins keys, two different keys lock each other out and answer for each other.",
-		Check: func(t *Trial) {
+	property("KeysAreDistinct",
+		"Keys are bytes. If a backend truncates, folds, trims, normalises or joins keys, two different keys lock each other out and answer for each other.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			keys := distinctKeys()
 			claims := make([]store.Claim, len(keys))
@@ -77,12 +75,9 @@ var keysProperties = []Property{
 			for i, k := range keys {
 				t.done("a reader of "+excerpt(k.Name), q.look(k, answerable), "record "+itoa(i))
 			}
-		},
-	},
-	{
-		Name: "NamespacesNeverMeet",
-		Why:  "Two applications on one backend use the same names for different things.",
-		Check: func(t *Trial) {
+		}),
+	property("NamespacesNeverMeet",
+		"Two applications on one backend use the same names for different things.", func(t *Trial) {
 			p := t.process()
 			spaces := []string{"", "a", "b", "A", "a.b", "a/", "~!{}'\"\\%_"}
 			for i, ns := range spaces {
@@ -97,13 +92,9 @@ var keysProperties = []Property{
 				t.state("the key in "+quoted(other)+", asked as in "+quoted(ns), p.look(k, asked(ns),
 					permits((i+1)%len(spaces)+1)), store.Mismatch)
 			}
-		},
-	},
-	{
-		Name:  "KeysAreListedAsTheyAre",
-		Why:   "The list must show each key byte for byte, because an operator uses it to release that key.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}),
+	property("KeysAreListedAsTheyAre",
+		"The list must show each key byte for byte, because an operator uses it to release that key.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			keys := distinctKeys()
 			for _, k := range keys {
@@ -125,6 +116,5 @@ var keysProperties = []Property{
 			if left := q.list(store.Query{}); len(left) != 0 {
 				t.Errorf("%d keys are listed after all were released", len(left))
 			}
-		},
-	},
+		}).needs(Inspector),
 }

@@ -3,10 +3,8 @@ package storetest
 import "github.com/dibs-go/dibs/store"
 
 var lookProperties = []Property{
-	{
-		Name: "LookSaysWhatTryWouldFind",
-		Why:  "A Look gets the answer that a Try would get, but Free instead of a grant.",
-		Check: func(t *Trial) {
+	property("LookSaysWhatTryWouldFind",
+		"A Look gets the answer that a Try would get, but Free instead of a grant.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			a := store.NewToken()
 			t.state("an unused key", q.look(key("fresh")), store.Free)
@@ -25,12 +23,9 @@ var lookProperties = []Property{
 			t.granted("another claim", p.try(key("unknown"), a, atMostOnce), 1)
 			t.ok("abandon", p.abandon(key("unknown"), a))
 			t.unknown("a key whose outcome is unknown", q.look(key("unknown")), a)
-		},
-	},
-	{
-		Name: "LookChangesNothing",
-		Why:  "A monitor that looks every second must not take leases, places or turns, and must not use up what the next holder should get.",
-		Check: func(t *Trial) {
+		}),
+	property("LookChangesNothing",
+		"A monitor that looks every second must not take leases, places or turns, and must not use up what the next holder should get.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b, watcher := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			look := func(want store.State) {
@@ -49,10 +44,7 @@ var lookProperties = []Property{
 			t.ok("progress", p.save(k, a, t.short(), "half"))
 			t.outlast(t.short())
 			look(store.Free)
-			d := p.try(k, a)
-			if t.granted("the successor", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("after some looks the successor got the progress %q, want %q", d.Progress, "half")
-			}
+			t.handed("the successor", p.try(k, a), 2, "half")
 			look(store.Held)
 			t.waits("a waiter", p.queue(k, b), 0)
 			look(store.Held)
@@ -63,6 +55,5 @@ var lookProperties = []Property{
 			t.ok("its release", p.release(k, b))
 			look(store.Free)
 			t.granted("the next", p.try(k, store.NewToken()), 1)
-		},
-	},
+		}),
 }

@@ -9,11 +9,8 @@ import (
 )
 
 var notifyProperties = []Property{
-	{
-		Name:  "NotifyServesTheNext",
-		Why:   "A waiter that is woken at once works a moment after the key is free, and does not wait for its next question. From that step on no other caller can get the key.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+	property("NotifyServesTheNext",
+		"A waiter that is woken at once works a moment after the key is free, and does not wait for its next question. From that step on no other caller can get the key.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for name, end := range map[string]func(store.Key, store.Token) error{
@@ -47,13 +44,9 @@ var notifyProperties = []Property{
 				t.ok("the second waiter's release", q.release(k, c))
 				t.state("a look after that", p.look(k), store.Free)
 			}
-		},
-	},
-	{
-		Name:  "NotifyWakesTheAnswered",
-		Why:   "All duplicates that wait for one answer are woken when it is there, and ask. The lock's next waiter does not wait for them for long.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("NotifyWakesTheAnswered",
+		"All duplicates that wait for one answer are woken when it is there, and ask. The lock's next waiter does not wait for them for long.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, a, locker, dups := key("k"), store.NewToken(), store.NewToken(), tokens(3)
@@ -69,13 +62,9 @@ var notifyProperties = []Property{
 				t.done("a duplicate", q.queue(k, dup, answerable), "answer")
 			}
 			wakes.turn("the lock", k, locker, last, 1)
-		},
-	},
-	{
-		Name:  "NotifyStops",
-		Why:   "A closed client must not be called any more. The waiters of other clients are still woken.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("NotifyStops",
+		"A closed client must not be called any more. The waiters of other clients are still woken.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			stopped, going := q.listen(), q.listen()
 			k, a, b, c := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
@@ -93,13 +82,9 @@ var notifyProperties = []Property{
 			if stopped.has(b) || going.has(c) {
 				t.Error("a listener was called after it was stopped")
 			}
-		},
-	},
-	{
-		Name:  "UnreachableWaiterKeepsItsNumber",
-		Why:   "A store may skip a waiter whose process does not listen, so that the key is not idle. That waiter keeps its number: when it asks, it comes before all that joined later.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("UnreachableWaiterKeepsItsNumber",
+		"A store may skip a waiter whose process does not listen, so that the key is not idle. That waiter keeps its number: when it asks, it comes before all that joined later.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, a, unreachable, b, late := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
@@ -122,13 +107,9 @@ var notifyProperties = []Property{
 			t.granted("the unreachable waiter", d, 1)
 			t.ok("its release", p.release(k, unreachable))
 			wakes.turn("the reachable waiter", k, b, d.Fence, 1)
-		},
-	},
-	{
-		Name:  "NotifyServesTheWorker",
-		Why:   "A worker that waits at its job's place begins when the place's turn comes, although the place is reserved. It gets a lease at the place's number.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("NotifyServesTheWorker",
+		"A worker that waits at its job's place begins when the place's turn comes, although the place is reserved. It gets a lease at the place's number.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for _, name := range []string{"released", "undone", "abandoned"} {
@@ -161,13 +142,9 @@ var notifyProperties = []Property{
 				t.lost("giving the place up", p.release(k, job))
 				wakes.turn("the waiter", k, b, fence, 1)
 			}
-		},
-	},
-	{
-		Name:  "NotifySetsTheGrace",
-		Why:   "A worker that begins with a pushed grant does not claim again. Its job's place must still get the Grace that the worker asked with, in case the worker dies.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("NotifySetsTheGrace",
+		"A worker that begins with a pushed grant does not claim again. Its job's place must still get the Grace that the worker asked with, in case the worker dies.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, a, job, worker := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
@@ -182,13 +159,9 @@ var notifyProperties = []Property{
 			before := time.Now()
 			t.nowhere("another caller", p.try(k, store.NewToken()))
 			t.freed("the place", before, time.Now(), t.short(), p, k)
-		},
-	},
-	{
-		Name:  "NotifyWakesTheDeleted",
-		Why:   "Two workers have one job. When one of them is done, the job's number is deleted, and the other worker is woken because its place has ended.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("NotifyWakesTheDeleted",
+		"Two workers have one job. When one of them is done, the job's number is deleted, and the other worker is woken because its place has ended.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for name, end := range map[string]func(store.Key, store.Token) error{
@@ -208,14 +181,9 @@ var notifyProperties = []Property{
 					t.Fatalf("the second worker has the fence %d, after %d", d.Fence, last)
 				}
 			}
-		},
-	},
-	{
-		Name:  "NotifyUnderLoad",
-		Why:   "Many waiters in several processes begin with their grants, some at reserved places, and some give up at the same moment. They must still run alone, one after the other.",
-		Needs: []Feature{Notifier},
-		Heavy: true,
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("NotifyUnderLoad",
+		"Many waiters in several processes begin with their grants, some at reserved places, and some give up at the same moment. They must still run alone, one after the other.", func(t *Trial) {
 			const callers, rounds = 6, 20
 			procs := []*process{t.process(), t.process(), t.process()}
 			wakes := make([]*listener, len(procs))
@@ -273,6 +241,5 @@ var notifyProperties = []Property{
 			}
 			running.Wait()
 			t.Logf("of %d grants %d were pushed", callers*rounds, pushed.Load())
-		},
-	},
+		}).needs(Notifier).heavy(),
 }

@@ -5,10 +5,8 @@ import (
 )
 
 var numberProperties = []Property{
-	{
-		Name: "LeaseKeepsItsNumber",
-		Why:  "A place ends while a lease that was taken from it is live. A new place must not get its number, because the end of the lease deletes all places there.",
-		Check: func(t *Trial) {
+	property("LeaseKeepsItsNumber",
+		"A place ends while a lease that was taken from it is live. A new place must not get its number, because the end of the lease deletes all places there.", func(t *Trial) {
 			p := t.process()
 			k, place, next, holder := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.state("a place", p.reserve(k, place), store.Held)
@@ -18,12 +16,9 @@ var numberProperties = []Property{
 			t.ok("the holder's release", p.release(k, holder))
 			t.state("a stranger", p.try(k, store.NewToken()), store.Held)
 			t.granted("a claim from the new place", p.try(k, store.NewToken(), from(next)), 1)
-		},
-	},
-	{
-		Name: "OneLeaseAtANumber",
-		Why:  "A queue may give one job to two workers. Both claim from the job's place, and one of them must wait although the key has room. It is granted only if the other does not finish.",
-		Check: func(t *Trial) {
+		}),
+	property("OneLeaseAtANumber",
+		"A queue may give one job to two workers. Both claim from the job's place, and one of them must wait although the key has room. It is granted only if the other does not finish.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, n := range []int{1, 3} {
 				k, job, first, second := key("k"+itoa(n)), store.NewToken(), store.NewToken(), store.NewToken()
@@ -42,12 +37,9 @@ var numberProperties = []Property{
 				t.lost("settling the job's place", p.release(k, job))
 				t.granted("another caller", p.try(k, store.NewToken(), permits(n)), 1)
 			}
-		},
-	},
-	{
-		Name: "PlaceOutlivesTheLease",
-		Why:  "A job whose worker dies is tried again and must not queue behind later jobs. Its place blocks again when the lease expires, even if no call has noticed that.",
-		Check: func(t *Trial) {
+		}),
+	property("PlaceOutlivesTheLease",
+		"A job whose worker dies is tried again and must not queue behind later jobs. Its place blocks again when the lease expires, even if no call has noticed that.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(k store.Key, a store.Token){
 				"abandoned": func(k store.Key, a store.Token) { t.ok("abandon", q.abandon(k, a)) },
@@ -77,12 +69,9 @@ var numberProperties = []Property{
 				t.ok("it is done", q.release(k, a))
 				t.granted("the waiter", p.queue(k, b), 1)
 			}
-		},
-	},
-	{
-		Name: "CleanEndDeletesTheNumber",
-		Why:  "A finished job has no place any more. The waiters behind it are served in the same step, and if the job is tried again it is a new one.",
-		Check: func(t *Trial) {
+		}),
+	property("CleanEndDeletesTheNumber",
+		"A finished job has no place any more. The waiters behind it are served in the same step, and if the job is tried again it is a new one.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": q.release,
@@ -100,12 +89,9 @@ var numberProperties = []Property{
 				t.lost("giving the place up", p.release(k, job))
 				t.granted("a claim from it, as from none", q.try(k, store.NewToken(), from(job)), 1)
 			}
-		},
-	},
-	{
-		Name: "PlaceIsGivenUpAlone",
-		Why:  "A job that is cancelled while it runs gives its place up, and its worker finishes. If the worker dies, nothing waits for the job to be tried again.",
-		Check: func(t *Trial) {
+		}),
+	property("PlaceIsGivenUpAlone",
+		"A job that is cancelled while it runs gives its place up, and its worker finishes. If the worker dies, nothing waits for the job to be tried again.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, job, b, a, second := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.waits("reserving", p.reserve(k, job), 0)
@@ -123,12 +109,9 @@ var numberProperties = []Property{
 			t.granted("the other worker", q.queue(k, second), 2)
 			t.ok("it abandons, too", q.abandon(k, second))
 			t.granted("the waiter", p.queue(k, b), 3)
-		},
-	},
-	{
-		Name: "LeasedNumbersAndPermits",
-		Why:  "With several permits several jobs run at once. The place of each does not block while its lease is live. If the lease is abandoned, the place comes before later ones again.",
-		Check: func(t *Trial) {
+		}),
+	property("LeasedNumbersAndPermits",
+		"With several permits several jobs run at once. The place of each does not block while its lease is live. If the lease is abandoned, the place comes before later ones again.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, jobs, as := key("k"), tokens(3), tokens(3)
 			b := store.NewToken()
@@ -155,12 +138,9 @@ var numberProperties = []Property{
 			t.ok("the first abandons", q.abandon(k, as[0]))
 			t.nowhere("another caller, behind its place", p.try(k, store.NewToken(), permits(3)))
 			t.granted("the first job", q.try(k, store.NewToken(), permits(3), from(jobs[0])), 2)
-		},
-	},
-	{
-		Name: "ManyLeasedNumbers",
-		Why:  "A key with many permits runs many jobs at once. Each of their places is deleted, given up or kept on its own.",
-		Check: func(t *Trial) {
+		}),
+	property("ManyLeasedNumbers",
+		"A key with many permits runs many jobs at once. Each of their places is deleted, given up or kept on its own.", func(t *Trial) {
 			const n = 120
 			p, q := t.process(), t.process()
 			k, jobs, as := key("k"), tokens(n), tokens(n)
@@ -212,6 +192,5 @@ var numberProperties = []Property{
 				}
 			}
 			t.granted("the waiter", p.queue(k, last, permits(n)), 1)
-		},
-	},
+		}),
 }

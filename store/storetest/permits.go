@@ -9,10 +9,8 @@ import (
 )
 
 var permitsProperties = []Property{
-	{
-		Name: "PermitsAreCounted",
-		Why:  "A key with n permits has at most n holders. The next caller waits until one of them is done, whichever it is.",
-		Check: func(t *Trial) {
+	property("PermitsAreCounted",
+		"A key with n permits has at most n holders. The next caller waits until one of them is done, whichever it is.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, n := range []int{2, 3, 7} {
 				k, hs, ws := key("k"+itoa(n)), tokens(n), tokens(3)
@@ -40,12 +38,9 @@ var permitsProperties = []Property{
 				t.granted("the third waiter", q.queue(k, ws[2], permits(n)), 1)
 				t.state("one too many", q.try(k, store.NewToken(), permits(n)), store.Held)
 			}
-		},
-	},
-	{
-		Name: "PermitsExpireOneByOne",
-		Why:  "Each of several holders has its own lease. A holder that dies frees only its own permit.",
-		Check: func(t *Trial) {
+		}),
+	property("PermitsExpireOneByOne",
+		"Each of several holders has its own lease. A holder that dies frees only its own permit.", func(t *Trial) {
 			p := t.process()
 			k, dead, alive := key("k"), store.NewToken(), store.NewToken()
 			t.granted("a caller that dies", p.try(k, dead, permits(2)), 1)
@@ -56,12 +51,9 @@ var permitsProperties = []Property{
 			t.granted("a third", p.try(k, store.NewToken(), permits(2)), 2)
 			t.state("a fourth", p.try(k, store.NewToken(), permits(2)), store.Held)
 			t.ok("renew by the caller that lives", p.renew(k, alive, long))
-		},
-	},
-	{
-		Name: "PermitsChange",
-		Why:  "A new version of a program may have another number of permits. Its claims wait until the leases with the old number have ended, and the claims behind them wait, too. So the numbers never mix, and no claim waits forever.",
-		Check: func(t *Trial) {
+		}),
+	property("PermitsChange",
+		"A new version of a program may have another number of permits. Its claims wait until the leases with the old number have ended, and the claims behind them wait, too. So the numbers never mix, and no claim waits forever.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, old, b, c, d := key("k"), tokens(2), store.NewToken(), store.NewToken(), store.NewToken()
 			for _, a := range old {
@@ -92,13 +84,9 @@ var permitsProperties = []Property{
 			t.granted("a holder of 2 that dies", p.try(k, b, permits(2), ttl(t.short())), 1)
 			t.outlast(t.short())
 			t.granted("a try with 1", q.try(k, store.NewToken()), 2)
-		},
-	},
-	{
-		Name:  "PermitsUnderLoad",
-		Why:   "The sum of the weights must hold when many callers come at once, light and heavy.",
-		Heavy: true,
-		Check: func(t *Trial) {
+		}),
+	property("PermitsUnderLoad",
+		"The sum of the weights must hold when many callers come at once, light and heavy.", func(t *Trial) {
 			const n, callers, rounds = 5, 12, 4
 			procs := []*process{t.process(), t.process(), t.process()}
 			k := key("k")
@@ -125,6 +113,5 @@ var permitsProperties = []Property{
 			if got := grants.Load(); got != callers*rounds {
 				t.Fatalf("%d grants, want %d", got, callers*rounds)
 			}
-		},
-	},
+		}).heavy(),
 }

@@ -55,3 +55,22 @@ func Properties() []Property {
 		undoProperties,
 	)
 }
+
+func property(name, why string, check func(*Trial)) Property {
+	return Property{Name: name, Why: why, Check: check}
+}
+
+func (p Property) needs(f ...Feature) Property {
+	p.Needs = f
+	return p
+}
+
+func (p Property) heavy() Property {
+	p.Heavy = true
+	return p
+}
+
+func (p Property) pushedEnds() Property {
+	p.PushedEnds = true
+	return p
+}

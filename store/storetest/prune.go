@@ -5,11 +5,8 @@ import (
 )
 
 var pruneProperties = []Property{
-	{
-		Name:  "PruneRemovesWhatEnded",
-		Why:   "A table that only grows gets slow. Prune removes as much ended data as asked for, and nothing that a caller could still need.",
-		Needs: []Feature{Pruner},
-		Check: func(t *Trial) {
+	property("PruneRemovesWhatEnded",
+		"A table that only grows gets slow. Prune removes as much ended data as asked for, and nothing that a caller could still need.", func(t *Trial) {
 			const n = 7
 			p, q := t.process(), t.process()
 			prune := func(limit int) int {
@@ -59,6 +56,5 @@ var pruneProperties = []Property{
 			t.done("the live record", p.look(key("done"), answerable), "answer")
 			t.granted("after the abandoned", p.try(key("abandoned"), store.NewToken()), 2)
 			t.unknown("after the unknown", p.try(key("unknown"), store.NewToken()), a)
-		},
-	},
+		}).needs(Pruner),
 }

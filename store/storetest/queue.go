@@ -8,10 +8,8 @@ import (
 )
 
 var queueProperties = []Property{
-	{
-		Name: "FirstComeFirstServed",
-		Why:  "Waiters are granted in the order in which they joined, in whatever process they wait. Otherwise a waiter can wait forever.",
-		Check: func(t *Trial) {
+	property("FirstComeFirstServed",
+		"Waiters are granted in the order in which they joined, in whatever process they wait. Otherwise a waiter can wait forever.", func(t *Trial) {
 			procs := []*process{t.process(), t.process(), t.process()}
 			k, a := key("k"), store.NewToken()
 			t.granted("the holder", procs[0].try(k, a), 1)
@@ -36,12 +34,9 @@ var queueProperties = []Property{
 			}
 			t.ok("the last release", procs[0].release(k, holder))
 			t.state("a look after that", procs[0].look(k), store.Free)
-		},
-	},
-	{
-		Name: "NoOvertaking",
-		Why:  "From the moment when it is free, the key belongs to the first waiter, even before that waiter knows it. A caller that asks at the right moment, or again and again, must not get it.",
-		Check: func(t *Trial) {
+		}),
+	property("NoOvertaking",
+		"From the moment when it is free, the key belongs to the first waiter, even before that waiter knows it. A caller that asks at the right moment, or again and again, must not get it.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(store.Key, store.Token) error{
 				"release": p.release, "abandon": p.abandon, "undo": p.undo,
@@ -66,12 +61,9 @@ var queueProperties = []Property{
 				t.ok("its release", p.release(k, second))
 				t.granted("the other caller that queued", p.queue(k, late), 1)
 			}
-		},
-	},
-	{
-		Name: "WaiterFollowsADeadHolder",
-		Why:  "When a holder dies, its waiters are served as after a release: in order, without overtaking. The next holder learns that the lease was abandoned.",
-		Check: func(t *Trial) {
+		}),
+	property("WaiterFollowsADeadHolder",
+		"When a holder dies, its waiters are served as after a release: in order, without overtaking. The next holder learns that the lease was abandoned.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, first, second := key("k"), store.NewToken(), store.NewToken()
 			a := store.NewToken()
@@ -85,12 +77,9 @@ var queueProperties = []Property{
 			t.granted("the first waiter", q.queue(k, first), 2)
 			t.ok("its release", q.release(k, first))
 			t.granted("the second waiter", p.queue(k, second), 1)
-		},
-	},
-	{
-		Name: "DeadPlaceIsSkipped",
-		Why:  "A dead waiter delays no one after its place has expired. A waiter that asks again in time keeps its place.",
-		Check: func(t *Trial) {
+		}),
+	property("DeadPlaceIsSkipped",
+		"A dead waiter delays no one after its place has expired. A waiter that asks again in time keeps its place.", func(t *Trial) {
 			p := t.process()
 			t.inTime("prolonged", func(k store.Key, d time.Duration) bool {
 				a, dead, alive, last := store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
@@ -114,12 +103,9 @@ var queueProperties = []Property{
 				t.granted("the caller that asked again", p.queue(k, alive), 1)
 				return true
 			})
-		},
-	},
-	{
-		Name: "PlaceIsGivenUp",
-		Why:  "A waiter that gives up settles its token, and the waiters behind it are served at once.",
-		Check: func(t *Trial) {
+		}),
+	property("PlaceIsGivenUp",
+		"A waiter that gives up settles its token, and the waiters behind it are served at once.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, ws := key("k"), store.NewToken(), tokens(4)
 			t.granted("the holder", p.try(k, a), 1)
@@ -134,12 +120,9 @@ var queueProperties = []Property{
 			t.granted("the second", p.queue(k, ws[1]), 1)
 			t.ok("its release", p.release(k, ws[1]))
 			t.granted("the fourth", p.queue(k, ws[3]), 1)
-		},
-	},
-	{
-		Name: "KeepAnswersWaiters",
-		Why:  "A record answers all duplicates that wait for it, at once. They are not granted one after the other, and once they have the answer their places do not block.",
-		Check: func(t *Trial) {
+		}),
+	property("KeepAnswersWaiters",
+		"A record answers all duplicates that wait for it, at once. They are not granted one after the other, and once they have the answer their places do not block.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, dup1, locker, dup2 := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a, answerable), 1)
@@ -154,12 +137,9 @@ var queueProperties = []Property{
 			t.done("another duplicate", p.try(k, dup2, answerable), "answer")
 			t.lost("settling its place", p.release(k, dup2))
 			t.state("a look at the lock", p.look(k), store.Free)
-		},
-	},
-	{
-		Name: "LeftIsUntilALeaseEnds",
-		Why:  "A waiter that misses its wake-up asks again after Left. If Left is too long, the waiter asks too late. If no lease is live, there is nothing to wait for and Left is 0.",
-		Check: func(t *Trial) {
+		}),
+	property("LeftIsUntilALeaseEnds",
+		"A waiter that misses its wake-up asks again after Left. If Left is too long, the waiter asks too late. If no lease is live, there is nothing to wait for and Left is 0.", func(t *Trial) {
 			p := t.process()
 			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			start := time.Now()
@@ -187,13 +167,9 @@ var queueProperties = []Property{
 					t.Fatalf("%s, behind a place: Left is %v, and the key has no holder", what, d.Left)
 				}
 			}
-		},
-	},
-	{
-		Name:  "TenThousandWaiters",
-		Why:   "A popular key has a long queue. To join it and to be served must stay in order, and must not cost the square of its length.",
-		Heavy: true,
-		Check: func(t *Trial) {
+		}),
+	property("TenThousandWaiters",
+		"A popular key has a long queue. To join it and to be served must stay in order, and must not cost the square of its length.", func(t *Trial) {
 			const batch, served = 500, 40
 			n := t.h.Crowd
 			p, q := t.process(), t.process()
@@ -228,8 +204,7 @@ var queueProperties = []Property{
 			t.giveUp(p, k, ws[served:], batch)
 			t.ok("the last release", q.release(k, holder))
 			t.state("a look after that", p.look(k), store.Free)
-		},
-	},
+		}).heavy(),
 }
 
 // giveUp settles the places of waiters.

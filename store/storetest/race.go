@@ -9,11 +9,8 @@ import (
 )
 
 var raceProperties = []Property{
-	{
-		Name:  "CounterUnderTheLock",
-		Why:   "Many callers in many processes read a number, add one and write it back, each under the lock. If two of them overlap once, the sum is too small. They use no wake-ups.",
-		Heavy: true,
-		Check: func(t *Trial) {
+	property("CounterUnderTheLock",
+		"Many callers in many processes read a number, add one and write it back, each under the lock. If two of them overlap once, the sum is too small. They use no wake-ups.", func(t *Trial) {
 			const callers, rounds = 12, 12
 			procs := []*process{t.process(), t.process(), t.process()}
 			k := key("k")
@@ -51,13 +48,9 @@ var raceProperties = []Property{
 			if n := counter.Load(); n != callers*rounds {
 				t.Fatalf("the counter is %d after %d increments", n, callers*rounds)
 			}
-		},
-	},
-	{
-		Name:  "DuplicatesRunOnce",
-		Why:   "A client retries, a proxy retries, a user clicks twice: one of all the duplicates runs, and all get its answer.",
-		Heavy: true,
-		Check: func(t *Trial) {
+		}).heavy(),
+	property("DuplicatesRunOnce",
+		"A client retries, a proxy retries, a user clicks twice: one of all the duplicates runs, and all get its answer.", func(t *Trial) {
 			const keys, duplicates = 20, 8
 			procs := []*process{t.process(), t.process(), t.process()}
 			var runs [keys]atomic.Int64
@@ -88,6 +81,5 @@ var raceProperties = []Property{
 					t.Errorf("the request %d ran %d times", n, r)
 				}
 			}
-		},
-	},
+		}).heavy(),
 }

@@ -9,10 +9,8 @@ import (
 )
 
 var recordProperties = []Property{
-	{
-		Name: "RecordAnswers",
-		Why:  "A finished caller's record answers all later callers with the same request, in any process, so the work does not run again.",
-		Check: func(t *Trial) {
+	property("RecordAnswers",
+		"A finished caller's record answers all later callers with the same request, in any process, so the work does not run again.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, answerable), 1)
@@ -29,13 +27,9 @@ var recordProperties = []Property{
 				t.Fatalf("the record, kept for %v at most %v ago, has the age %v and %v left", long, most, r.Age, r.Left)
 			}
 			t.lost("renew by the writer", p.renew(k, a, long))
-		},
-	},
-	{
-		Name:  "RecordAndLeaseEndInOneStep",
-		Why:   "If the lease ended a moment before the record is there, a duplicate that asks in that moment runs the work a second time.",
-		Heavy: true,
-		Check: func(t *Trial) {
+		}),
+	property("RecordAndLeaseEndInOneStep",
+		"If the lease ended a moment before the record is there, a duplicate that asks in that moment runs the work a second time.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for i := range 20 {
 				k, a := key("k"+itoa(i)), store.NewToken()
@@ -62,12 +56,9 @@ var recordProperties = []Property{
 				t.ok("keep", err)
 				t.done("a duplicate that asked at once", d, "answer")
 			}
-		},
-	},
-	{
-		Name: "RecordIsReadWhole",
-		Why:  "A stored answer is replayed byte for byte, whatever it contains. Half an answer is worse than none.",
-		Check: func(t *Trial) {
+		}).heavy(),
+	property("RecordIsReadWhole",
+		"A stored answer is replayed byte for byte, whatever it contains. Half an answer is worse than none.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for _, size := range []int{0, 1, 255, 65535, 64 << 10, 1 << 20} {
 				k, a := key("size "+itoa(size)), store.NewToken()
@@ -76,12 +67,9 @@ var recordProperties = []Property{
 				t.ok("keep", p.keep(k, a, data))
 				t.done("the record of "+itoa(size)+" bytes", q.look(k, answerable), data)
 			}
-		},
-	},
-	{
-		Name: "KeepTwice",
-		Why:  "A settlement whose reply was lost is sent again. The holder must not get ErrLost for work that it has finished.",
-		Check: func(t *Trial) {
+		}),
+	property("KeepTwice",
+		"A settlement whose reply was lost is sent again. The holder must not get ErrLost for work that it has finished.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
@@ -91,12 +79,9 @@ var recordProperties = []Property{
 			t.granted("a lock, ignoring the record", q.try(k, store.NewToken()), 1)
 			t.ok("keep again, while the record is still kept", p.keep(k, a, "answer"))
 			t.done("a reader", p.look(k, answerable), "answer")
-		},
-	},
-	{
-		Name: "RetentionEnds",
-		Why:  "A record answers until its retention ends. If it ends earlier, work is repeated. If it ends later, keys cannot be reused and the backend fills up.",
-		Check: func(t *Trial) {
+		}),
+	property("RetentionEnds",
+		"A record answers until its retention ends. If it ends earlier, work is repeated. If it ends later, keys cannot be reused and the backend fills up.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, asked("this")), 1)
@@ -113,12 +98,9 @@ var recordProperties = []Property{
 				t.granted("the next", d, 1)
 				return true
 			})
-		},
-	},
-	{
-		Name: "MaxAgeIsHonoured",
-		Why:  "A caller that accepts answers up to an age gets no older one, and its own answer replaces the old one.",
-		Check: func(t *Trial) {
+		}),
+	property("MaxAgeIsHonoured",
+		"A caller that accepts answers up to an age gets no older one, and its own answer replaces the old one.", func(t *Trial) {
 			p := t.process()
 			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
@@ -133,12 +115,9 @@ var recordProperties = []Property{
 			if most := time.Since(before) + tick; d.Record.Age > most {
 				t.Fatalf("the new record's age is %v, and it was kept at most %v ago", d.Record.Age, most)
 			}
-		},
-	},
-	{
-		Name: "LocksIgnoreRecords",
-		Why:  "A lock and a record may exist under one key. The lock's holder neither sees nor changes the record, and callers that accept the record do not wait for the lock.",
-		Check: func(t *Trial) {
+		}),
+	property("LocksIgnoreRecords",
+		"A lock and a record may exist under one key. The lock's holder neither sees nor changes the record, and callers that accept the record do not wait for the lock.", func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, asked("this")), 1)
@@ -150,12 +129,9 @@ var recordProperties = []Property{
 				t.ok("the lock's end", end(k, b))
 				t.done("a reader after the lock's end", p.try(k, store.NewToken(), answerable), "answer")
 			}
-		},
-	},
-	{
-		Name: "NoCallerDataIsKept",
-		Why:  "The client reuses its buffers. A store that keeps a pointer into them replays the answer of another call.",
-		Check: func(t *Trial) {
+		}),
+	property("NoCallerDataIsKept",
+		"The client reuses its buffers. A store that keeps a pointer into them replays the answer of another call.", func(t *Trial) {
 			p := t.process()
 			k, l, a := key("k"), key("l"), store.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
@@ -168,17 +144,10 @@ var recordProperties = []Property{
 			copy(r.Progress, "XXXXXX")
 			t.done("a reader", p.look(k, answerable), "answer")
 			t.ok("abandon", p.abandon(l, a))
-			b := p.try(l, store.NewToken())
-			if t.granted("the successor", b, 2); string(b.Progress) != "step 7" {
-				t.Fatalf("the progress is %q, want %q", b.Progress, "step 7")
-			}
-		},
-	},
-	{
-		Name:  "StateOutlivesRestart",
-		Why:   "A restart of the backend must not make a second run possible: leases, places, records, abandoned leases and unknown outcomes are still there.",
-		Needs: []Feature{Restart},
-		Check: func(t *Trial) {
+			t.handed("the successor", p.try(l, store.NewToken()), 2, "step 7")
+		}),
+	property("StateOutlivesRestart",
+		"A restart of the backend must not make a second run possible: leases, places, records, abandoned leases and unknown outcomes are still there.", func(t *Trial) {
 			p := t.process()
 			a := store.NewToken()
 			t.granted("a lease", p.try(key("held"), a), 1)
@@ -197,8 +166,7 @@ var recordProperties = []Property{
 			t.state("the record, asked for something else", p.look(key("done"), answerable, asked("that")), store.Mismatch)
 			t.granted("the abandoned key", p.try(key("abandoned"), store.NewToken()), 2)
 			t.state("the unknown key", p.try(key("unknown"), store.NewToken()), store.Unknown)
-		},
-	},
+		}).needs(Restart),
 }
 
 // randomBytes returns n bytes of everything.

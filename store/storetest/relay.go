@@ -29,11 +29,8 @@ func (l *listener) end() {
 }
 
 var relayProperties = []Property{
-	{
-		Name:  "RelayedWaiterIsNotOvertaken",
-		Why:   "A client waits at a server, and the server ends. The key becomes free before the client has asked another server. A restart of a server must not cost its clients their turns.",
-		Needs: []Feature{Notifier, Processes},
-		Check: func(t *Trial) {
+	property("RelayedWaiterIsNotOvertaken",
+		"A client waits at a server, and the server ends. The key becomes free before the client has asked another server. A restart of a server must not cost its clients their turns.", func(t *Trial) {
 			for name, end := range map[string]func(*process, store.Key, store.Token) error{
 				"release": (*process).release, "keep": func(p *process, k store.Key, a store.Token) error { return p.keep(k, a, "answer") }, "undo": (*process).undo,
 			} {
@@ -59,14 +56,9 @@ var relayProperties = []Property{
 				t.ok("the next one's release", p.release(k, next))
 				t.state("a look after that", p.look(k), store.Free)
 			}
-		},
-	},
-	{
-		Name:       "RelayedWaiterKeepsItsNumber",
-		Why:        "A server takes longer to start again than a grant waits for its client. Others are served meanwhile, and the client has the next turn, because its place stands for its PlaceTTL.",
-		Needs:      []Feature{Notifier, Processes, Inspector},
-		PushedEnds: true,
-		Check: func(t *Trial) {
+		}).needs(Notifier, Processes),
+	property("RelayedWaiterKeepsItsNumber",
+		"A server takes longer to start again than a grant waits for its client. Others are served meanwhile, and the client has the next turn, because its place stands for its PlaceTTL.", func(t *Trial) {
 			for _, name := range []string{"the client comes back", "the client gives up"} {
 				p := t.process()
 				wakes := p.listen()
@@ -101,14 +93,9 @@ var relayProperties = []Property{
 					t.state("the client, asking again", other.queue(k, client), store.Granted)
 				}
 			}
-		},
-	},
-	{
-		Name:       "RelayedWaiterKeepsNobodyAway",
-		Why:        "A server crashes together with the hosts of all its clients. If the store skips dead waiters, it must not wait for these one after the other.",
-		Needs:      []Feature{Notifier, Processes},
-		PushedEnds: true,
-		Check: func(t *Trial) {
+		}).needs(Notifier, Processes, Inspector).pushedEnds(),
+	property("RelayedWaiterKeepsNobodyAway",
+		"A server crashes together with the hosts of all its clients. If the store skips dead waiters, it must not wait for these one after the other.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes, ends := p.listen(), q.listen()
 			k, a, next := key("skips"), store.NewToken(), store.NewToken()
@@ -136,6 +123,5 @@ var relayProperties = []Property{
 			t.ok("release", p.release(k, a))
 			t.outlast(t.turn)
 			t.poll("the next is granted", func() bool { return p.queue(k, next).State == store.Granted })
-		},
-	},
+		}).needs(Notifier, Processes).pushedEnds(),
 }

@@ -7,11 +7,8 @@ import (
 )
 
 var reserveProperties = []Property{
-	{
-		Name:       "ReservedPlaceBlocks",
-		Why:        "A job's place is taken when it is enqueued. Until the job runs, no later claim may pass it, although the key has no holder. The place itself is never granted, because no worker is there.",
-		PushedEnds: true,
-		Check: func(t *Trial) {
+	property("ReservedPlaceBlocks",
+		"A job's place is taken when it is enqueued. Until the job runs, no later claim may pass it, although the key has no holder. The place itself is never granted, because no worker is there.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, job, b, a := key("free"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.waits("reserving a free key", p.reserve(k, job), 0)
@@ -37,12 +34,9 @@ var reserveProperties = []Property{
 			t.waits("the waiter", q.queue(k, b), 1)
 			t.lost("renew by the place's token", p.renew(k, job, long))
 			t.granted("the job's worker", q.queue(k, store.NewToken(), from(job)), 1)
-		},
-	},
-	{
-		Name: "ReservedPlacesKeepTheOrder",
-		Why:  "Reserved places and waiters are one queue. A claim from a place has the place's number.",
-		Check: func(t *Trial) {
+		}).pushedEnds(),
+	property("ReservedPlacesKeepTheOrder",
+		"Reserved places and waiters are one queue. A claim from a place has the place's number.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, ws, jobs := key("k"), tokens(5), tokens(5)
 			reserved := func(i int) bool { return i%2 == 0 }
@@ -73,12 +67,9 @@ var reserveProperties = []Property{
 				}
 				t.ok("its release", p.release(k, w))
 			}
-		},
-	},
-	{
-		Name: "ReservedPlaceExpires",
-		Why:  "A job that never starts blocks the key no longer than its place lasts. To reserve it again prolongs that.",
-		Check: func(t *Trial) {
+		}),
+	property("ReservedPlaceExpires",
+		"A job that never starts blocks the key no longer than its place lasts. To reserve it again prolongs that.", func(t *Trial) {
 			p := t.process()
 			t.inTime("prolonged", func(k store.Key, d time.Duration) bool {
 				job, b := store.NewToken(), store.NewToken()
@@ -105,12 +96,9 @@ var reserveProperties = []Property{
 				t.lost("settling the place", p.release(k, job))
 				return true
 			})
-		},
-	},
-	{
-		Name: "ReservedPlaceIsGivenUp",
-		Why:  "A job that is cancelled before it runs settles its token, and the waiters behind it are served in the same step.",
-		Check: func(t *Trial) {
+		}),
+	property("ReservedPlaceIsGivenUp",
+		"A job that is cancelled before it runs settles its token, and the waiters behind it are served in the same step.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, settle := range map[string]func(store.Key, store.Token) error{
 				"release": q.release, "abandon": q.abandon, "undo": q.undo,
@@ -125,13 +113,9 @@ var reserveProperties = []Property{
 				t.state("another caller", q.try(k, store.NewToken()), store.Held)
 				t.granted("the waiter", p.queue(k, b), 1)
 			}
-		},
-	},
-	{
-		Name:  "GrantServesTheNext",
-		Why:   "A key with several permits has one queue, too: a reserved place in front blocks those behind it, although permits are free. When its job is granted, as many waiters as there are permits are woken in the same step.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}),
+	property("GrantServesTheNext",
+		"A key with several permits has one queue, too: a reserved place in front blocks those behind it, although permits are free. When its job is granted, as many waiters as there are permits are woken in the same step.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, job, b, c := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
@@ -145,6 +129,5 @@ var reserveProperties = []Property{
 			last, _ = wakes.turn("the waiter", k, b, last, 1, permits(4))
 			wakes.turn("the other waiter", k, c, last, 1, permits(4))
 			t.nowhere("another caller", p.try(k, store.NewToken(), permits(4)))
-		},
-	},
+		}).needs(Notifier),
 }

@@ -13,11 +13,8 @@ import (
 )
 
 var scheduleProperties = []Property{
-	{
-		Name:  "RandomSchedules",
-		Why:   "It finds what no property was written for: callers in several processes claim, renew and settle a key in random order. After each step the store must answer as the simplest correct store does.",
-		Heavy: true,
-		Check: func(t *Trial) {
+	property("RandomSchedules",
+		"It finds what no property was written for: callers in several processes claim, renew and settle a key in random order. After each step the store must answer as the simplest correct store does.", func(t *Trial) {
 			seed := t.h.Seed
 			if seed == 0 {
 				seed = rand.Uint64()
@@ -32,8 +29,7 @@ var scheduleProperties = []Property{
 				}
 			}
 			t.Logf("seed %d", seed)
-		},
-	},
+		}).heavy(),
 }
 
 // schedule is a random run of operations on one key, made both on the store

@@ -117,6 +117,24 @@ func (t *Trial) granted(what string, a store.Answer, attempt int) uint64 {
 	return a.Fence
 }
 
+// keeps fails the trial unless the answer is the first attempt's grant, with the fence that it had.
+func (t *Trial) keeps(what string, a store.Answer, fence uint64) {
+	t.Helper()
+	if got := t.granted(what, a, 1); got != fence {
+		t.Fatalf("%s: the fence is %d, and was %d", what, got, fence)
+	}
+}
+
+// handed fails the trial unless the answer is a grant of that attempt, with the progress of those
+// before it.
+func (t *Trial) handed(what string, a store.Answer, attempt int, progress string) {
+	t.Helper()
+	t.granted(what, a, attempt)
+	if got := string(a.Progress); got != progress {
+		t.Fatalf("%s, attempt %d: got the progress %s, want %s", what, attempt, excerpt(got), excerpt(progress))
+	}
+}
+
 // done fails the trial unless the answer is the record with that data.
 func (t *Trial) done(what string, a store.Answer, data string) {
 	t.Helper()

@@ -7,11 +7,8 @@ import (
 )
 
 var turnProperties = []Property{
-	{
-		Name:  "WaitersGrantIsALease",
-		Why:   "A waiter that was served works, renews and settles, perhaps without claiming again. All that must work as with a caller that was granted at once.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+	property("WaitersGrantIsALease",
+		"A waiter that was served works, renews and settles, perhaps without claiming again. All that must work as with a caller that was granted at once.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			// hold makes b the holder of a key by its turn.
@@ -46,9 +43,7 @@ var turnProperties = []Property{
 			t.ok("progress", q.save(k, b, long, "half"))
 			t.ok("abandoning it", q.abandon(k, b))
 			d := p.try(k, store.NewToken())
-			if t.granted("the next", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("the next got the progress %q, want %q", d.Progress, "half")
-			}
+			t.handed("the next", d, 2, "half")
 
 			k, b = hold("renew")
 			before := time.Now()
@@ -81,14 +76,9 @@ var turnProperties = []Property{
 				t.granted("the next", p.try(k, store.NewToken(), asked("this")), 2)
 				return true
 			})
-		},
-	},
-	{
-		Name:       "PushedGrantExpires",
-		Why:        "The store does not know whether a waiter has begun with its pushed grant. So that lease lasts PushedTTL, no longer and no shorter, and counts as abandoned if it expires.",
-		Needs:      []Feature{Notifier},
-		PushedEnds: true,
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("PushedGrantExpires",
+		"The store does not know whether a waiter has begun with its pushed grant. So that lease lasts PushedTTL, no longer and no shorter, and counts as abandoned if it expires.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, a, silent, next := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
@@ -134,14 +124,9 @@ var turnProperties = []Property{
 			}
 			t.ok("the next one's release", p.release(k, next))
 			wakes.wait("the caller that was silent", silent)
-		},
-	},
-	{
-		Name:       "AtMostOnceIsNotPushed",
-		Why:        "A pushed grant that is lost expires and counts as abandoned. A claim with AtMostOnce would leave an unknown outcome although nothing ran. So it is woken to ask, at a reserved place, too.",
-		Needs:      []Feature{Notifier},
-		PushedEnds: true,
-		Check: func(t *Trial) {
+		}).needs(Notifier).pushedEnds(),
+	property("AtMostOnceIsNotPushed",
+		"A pushed grant that is lost expires and counts as abandoned. A claim with AtMostOnce would leave an unknown outcome although nothing ran. So it is woken to ask, at a reserved place, too.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			for _, name := range []string{"waiting", "from a place"} {
@@ -160,13 +145,9 @@ var turnProperties = []Property{
 				t.granted("the caller that must not run twice", q.queue(k, b, edits...), 1)
 				t.ok("its release", q.release(k, b))
 			}
-		},
-	},
-	{
-		Name:  "NextHolderLearnsOfTheAbandoned",
-		Why:   "The holder after a dead one must know how often the work was begun and what was saved. A pushed grant does not carry that, so the waiter is woken to ask.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier).pushedEnds(),
+	property("NextHolderLearnsOfTheAbandoned",
+		"The holder after a dead one must know how often the work was begun and what was saved. A pushed grant does not carry that, so the waiter is woken to ask.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, a, b, c := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
@@ -178,18 +159,12 @@ var turnProperties = []Property{
 			t.ok("abandon", p.abandon(k, a))
 			wakes.woken("the next holder", b)
 			d := q.queue(k, b)
-			if t.granted("the next holder", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("the next holder got the progress %q, want %q", d.Progress, "half")
-			}
+			t.handed("the next holder", d, 2, "half")
 			t.ok("the next holder's release", q.release(k, b))
 			wakes.turn("the one behind", k, c, d.Fence, 1)
-		},
-	},
-	{
-		Name:  "MismatchIsNotPushed",
-		Why:   "Two waiters for one of several permits may have fingerprints that differ. Neither may be granted beside the other, so the second one is woken to ask.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("MismatchIsNotPushed",
+		"Two waiters for one of several permits may have fingerprints that differ. Neither may be granted beside the other, so the second one is woken to ask.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, a, b, this, that := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
@@ -203,13 +178,9 @@ var turnProperties = []Property{
 			t.ok("release", p.release(k, b))
 			wakes.woken("the caller that does that", that)
 			t.state("the caller that does that", q.queue(k, that, permits(2), asked("that")), store.Mismatch)
-		},
-	},
-	{
-		Name:  "HeldAnswersHaveTheFence",
-		Why:   "A waiter must recognise a pushed grant that arrives late: its fence is not above that of the last answer, even after the data was lost. The fence of a later grant is above it.",
-		Needs: []Feature{Notifier, Wipe},
-		Check: func(t *Trial) {
+		}).needs(Notifier),
+	property("HeldAnswersHaveTheFence",
+		"A waiter must recognise a pushed grant that arrives late: its fence is not above that of the last answer, even after the data was lost. The fence of a later grant is above it.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, a, b, c, job := key("k"), store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
@@ -252,12 +223,9 @@ var turnProperties = []Property{
 			if fence := t.waits("a waiter behind the place", p.queue(k, b), 1); fence < last {
 				t.Fatalf("answered with the highest fence %d, there was %d before the loss", fence, last)
 			}
-		},
-	},
-	{
-		Name: "AbsentWaiterHasItsPlaceTTL",
-		Why:  "A waiter that does not ask keeps the others from the key for its PlaceTTL at most. It held nothing, so nothing was abandoned, and the next holder gets what was abandoned before.",
-		Check: func(t *Trial) {
+		}).needs(Notifier, Wipe),
+	property("AbsentWaiterHasItsPlaceTTL",
+		"A waiter that does not ask keeps the others from the key for its PlaceTTL at most. It held nothing, so nothing was abandoned, and the next holder gets what was abandoned before.", func(t *Trial) {
 			p := t.process()
 			k, a, absent, next := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
@@ -267,18 +235,12 @@ var turnProperties = []Property{
 			t.waits("the absent one, asking for a short place", p.queue(k, absent, placeTTL(t.short())), 0)
 			t.ok("abandon", p.abandon(k, a))
 			t.outlast(t.short())
-			d := p.queue(k, next)
-			if t.granted("the next", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("the next got the progress %q, want %q", d.Progress, "half")
-			}
+			t.handed("the next", p.queue(k, next), 2, "half")
 			t.lost("settling the absent one's place", p.release(k, absent))
 			t.waits("the absent one, joining anew", p.queue(k, absent), 0)
-		},
-	},
-	{
-		Name: "MismatchInFront",
-		Why:  "A waiter whose fingerprint differs from that of the abandoned lease must not continue that work. It gets Mismatch when it asks, and then the next waiter is served.",
-		Check: func(t *Trial) {
+		}),
+	property("MismatchInFront",
+		"A waiter whose fingerprint differs from that of the abandoned lease must not continue that work. It gets Mismatch when it asks, and then the next waiter is served.", func(t *Trial) {
 			p := t.process()
 			k, a, other, next := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
@@ -291,8 +253,7 @@ var turnProperties = []Property{
 			t.waits("the other, anew", p.queue(k, other), 0)
 			t.state("the other, asking for something else", p.queue(k, other, asked("that")), store.Mismatch)
 			t.lost("settling its place", p.release(k, other))
-		},
-	},
+		}),
 }
 
 // left fails the trial unless the answer is Held, and the first lease ends d after a

@@ -5,20 +5,15 @@ import (
 )
 
 var undoProperties = []Property{
-	{
-		Name: "UndoneAsIfNotGranted",
-		Why:  "A claim whose caller stopped waiting is undone. The next holder still gets the count and the progress of the abandoned leases. Otherwise a cancelled context would restart the work.",
-		Check: func(t *Trial) {
+	property("UndoneAsIfNotGranted",
+		"A claim whose caller stopped waiting is undone. The next holder still gets the count and the progress of the abandoned leases. Otherwise a cancelled context would restart the work.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), store.NewToken(), store.NewToken()
 			t.granted("the first", p.try(k, a, asked("this")), 1)
 			t.ok("progress", p.save(k, a, long, "half"))
 			t.ok("abandon", p.abandon(k, a))
 			for range 3 {
-				d := q.try(k, b, asked("this"))
-				if t.granted("a caller that goes away", d, 2); string(d.Progress) != "half" {
-					t.Fatalf("after an undone claim the next got the progress %q, want %q", d.Progress, "half")
-				}
+				t.handed("a caller that goes away", q.try(k, b, asked("this")), 2, "half")
 				t.ok("more progress", q.save(k, b, long, "none"))
 				t.ok("undo", q.undo(k, b))
 				t.lost("undo again", q.undo(k, b))
@@ -27,21 +22,15 @@ var undoProperties = []Property{
 				t.state("something else", p.try(k, store.NewToken(), asked("that")), store.Mismatch)
 				b = store.NewToken()
 			}
-			d := q.try(k, b, asked("this"))
-			if t.granted("a caller that works", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("after undone claims the next got the progress %q, want %q", d.Progress, "half")
-			}
+			t.handed("a caller that works", q.try(k, b, asked("this")), 2, "half")
 			t.ok("more progress", q.save(k, b, long, "most"))
 			t.ok("abandon", q.abandon(k, b))
 			if d := p.try(k, store.NewToken(), asked("this")); string(d.Progress) != "most" || d.Attempt != 3 {
 				t.Fatalf("attempt %d got the progress %q, want attempt 3 and %q", d.Attempt, d.Progress, "most")
 			}
-		},
-	},
-	{
-		Name: "UndoneLeavesNothing",
-		Why:  "An undone grant leaves nothing: no attempt, no progress, no fingerprint, no unknown outcome, and the record is as before.",
-		Check: func(t *Trial) {
+		}),
+	property("UndoneLeavesNothing",
+		"An undone grant leaves nothing: no attempt, no progress, no fingerprint, no unknown outcome, and the record is as before.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b, c := key("k"), store.NewToken(), store.NewToken(), store.NewToken()
 			t.granted("the record's", p.try(k, a, answerable), 1)
@@ -51,14 +40,10 @@ var undoProperties = []Property{
 			t.waits("a waiter", q.queue(k, c, asked("this")), 0)
 			t.ok("undo", p.undo(k, b))
 			t.state("another caller, meanwhile", p.try(k, store.NewToken(), asked("this")), store.Held)
-			d := q.queue(k, c, asked("this"))
-			if t.granted("the waiter", d, 1); len(d.Progress) != 0 {
-				t.Fatalf("the waiter got the progress %q", d.Progress)
-			}
+			t.handed("the waiter", q.queue(k, c, asked("this")), 1, "")
 			t.ok("undo", q.undo(k, c))
 			t.granted("a caller that asks for something else", p.try(k, a, asked("that")), 1)
 			t.ok("release", p.release(k, a))
 			t.done("a caller that accepts the record", p.try(k, store.NewToken(), answerable), "answer")
-		},
-	},
+		}),
 }

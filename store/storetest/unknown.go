@@ -7,10 +7,8 @@ import (
 )
 
 var unknownProperties = []Property{
-	{
-		Name: "AtMostOnceBecomesUnknown",
-		Why:  "Where to run twice is worse than not to run, no caller is granted after a crash or an Abandon until an operator has found out what happened.",
-		Check: func(t *Trial) {
+	property("AtMostOnceBecomesUnknown",
+		"Where to run twice is worse than not to run, no caller is granted after a crash or an Abandon until an operator has found out what happened.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, answerable, atMostOnce, ttl(t.short())), 1)
@@ -34,12 +32,9 @@ var unknownProperties = []Property{
 			t.unknown("the waiter", q.queue(k, w, atMostOnce), a)
 			t.unknown("the next worker", q.try(k, store.NewToken(), from(job)), a)
 			t.ok("giving the place up, which still exists", p.release(k, job))
-		},
-	},
-	{
-		Name: "AtMostOnceEndsCleanly",
-		Why:  "AtMostOnce is about abandoned leases. A lease that is settled leaves its record, or nothing.",
-		Check: func(t *Trial) {
+		}),
+	property("AtMostOnceEndsCleanly",
+		"AtMostOnce is about abandoned leases. A lease that is settled leaves its record, or nothing.", func(t *Trial) {
 			p := t.process()
 			a := store.NewToken()
 			t.granted("one", p.try(key("released"), a, answerable, atMostOnce), 1)
@@ -48,25 +43,17 @@ var unknownProperties = []Property{
 			t.granted("another", p.try(key("kept"), a, answerable, atMostOnce), 1)
 			t.ok("keep", p.keep(key("kept"), a, "answer"))
 			t.done("the next", p.try(key("kept"), store.NewToken(), answerable, atMostOnce), "answer")
-		},
-	},
-	{
-		Name:  "UnknownIsForEver",
-		Why:   "Time does not show what happened. If an unknown outcome were forgotten one day, the work would run twice that day.",
-		Needs: []Feature{days},
-		Check: func(t *Trial) {
+		}),
+	property("UnknownIsForEver",
+		"Time does not show what happened. If an unknown outcome were forgotten one day, the work would run twice that day.", func(t *Trial) {
 			p := t.process()
 			k, a := key("k"), store.NewToken()
 			t.granted("the claim", p.try(k, a, atMostOnce, ttl(t.short())), 1)
 			time.Sleep(10 * 365 * 24 * time.Hour)
 			t.unknown("a claim ten years later", p.try(k, store.NewToken()), a)
-		},
-	},
-	{
-		Name:  "ForceReleaseAndForgetEndTheUnknown",
-		Why:   "An operator who knows that nothing happened lets the next caller run.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(days),
+	property("ForceReleaseAndForgetEndTheUnknown",
+		"An operator who knows that nothing happened lets the next caller run.", func(t *Trial) {
 			p := t.process()
 			for name, end := range map[string]func(store.Key, store.Token){
 				"force release": func(k store.Key, a store.Token) {
@@ -87,13 +74,9 @@ var unknownProperties = []Property{
 				end(k, a)
 				t.granted("the next, asking something else", p.try(k, store.NewToken(), asked("that")), 1)
 			}
-		},
-	},
-	{
-		Name:  "ResolveGivesTheRecord",
-		Why:   "An operator who knows what happened writes the answer. The ID names the attempt that the operator looked into, so a later attempt is not resolved by mistake.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
+		}).needs(Inspector),
+	property("ResolveGivesTheRecord",
+		"An operator who knows what happened writes the answer. The ID names the attempt that the operator looked into, so a later attempt is not resolved by mistake.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			resolve := func(k store.Key, id string) (bool, error) {
 				return q.inspect().Resolve(t.Context(), k, id, []byte("by hand"), long)
@@ -122,8 +105,7 @@ var unknownProperties = []Property{
 			t.ok("abandon", p.abandon(k, a))
 			t.report("resolving it", false)(resolve(k, ""))
 			t.granted("the next", p.try(k, store.NewToken()), 2)
-		},
-	},
+		}).needs(Inspector),
 }
 
 // unknown fails the trial unless the answer is that the token's outcome is

@@ -3,10 +3,8 @@ package storetest
 import "github.com/dibs-go/dibs/store"
 
 var weightProperties = []Property{
-	{
-		Name: "WeightsAreSummed",
-		Why:  "A writer takes all permits and a reader one, so readers share the key and a writer is alone. If weights could add up to more than the permits, a writer would run among readers.",
-		Check: func(t *Trial) {
+	property("WeightsAreSummed",
+		"A writer takes all permits and a reader one, so readers share the key and a writer is alone. If weights could add up to more than the permits, a writer would run among readers.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, readers, writer := key("k"), tokens(2), store.NewToken()
 			for _, r := range readers {
@@ -25,13 +23,9 @@ var weightProperties = []Property{
 			t.granted("the writer", q.try(k, writer, permits(5), weight(5)), 1)
 			t.state("a reader beside the writer", p.try(k, store.NewToken(), permits(5)), store.Held)
 			t.state("a reader beside the writer, looking", p.look(k, permits(5)), store.Held)
-		},
-	},
-	{
-		Name:  "HeavyIsNotStarved",
-		Why:   "A writer that waits for readers must not wait for those that came after it, because callers are served in order. The readers behind it are served only after it, and then all at once.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
+		}),
+	property("HeavyIsNotStarved",
+		"A writer that waits for readers must not wait for those that came after it, because callers are served in order. The readers behind it are served only after it, and then all at once.", func(t *Trial) {
 			p, q := t.process(), t.process()
 			wakes := q.listen()
 			k, readers, writer, late := key("k"), tokens(2), store.NewToken(), tokens(3)
@@ -60,6 +54,5 @@ var weightProperties = []Property{
 			for i, r := range late {
 				last, _ = wakes.turn("late reader "+itoa(i), k, r, last, 1, permits(4))
 			}
-		},
-	},
+		}).needs(Notifier),
 }
