@@ -102,9 +102,25 @@ func (all results) tables() string {
 			fmt.Fprintf(&b, " Set up: %s.", c.setUp)
 		}
 		b.WriteString(c.documented())
-		b.WriteString("\n\n| faults, and how often each had an effect | sections | found | passed by at most | again, in `proof/trial` |\n|---|---:|---|---:|---|\n")
+		var kept []string
+		begun := false
 		for _, r := range rs {
-			fmt.Fprintf(&b, "| %s | %d | %s | %d | `%s` |\n", r.hits(), r.Sections, r.found(&c), r.Overtaken, r.command())
+			found := r.found(&c)
+			if found == nothing {
+				kept = append(kept, fmt.Sprintf("%s (%d sections, %d)", r.again(), r.Sections, r.Overtaken))
+				continue
+			}
+			if !begun {
+				b.WriteString("\n\n| faults | hits | sections | found | passed by at most |\n|---|---|---:|---|---:|\n")
+				begun = true
+			}
+			fmt.Fprintf(&b, "| %s | %s | %d | %s | %d |\n", r.again(), r.hits(), r.Sections, found, r.Overtaken)
+		}
+		if !begun {
+			b.WriteString("\n")
+		}
+		if len(kept) > 0 {
+			fmt.Fprintf(&b, "\nKept under %s.\n", strings.Join(kept, ", "))
 		}
 	}
 	return b.String()
@@ -228,15 +244,18 @@ func (r *result) found(c *contender) string {
 	}
 	switch {
 	case r.Late > 0 && !r.Fenced:
-		found = append(found, count(r.Late, "holder")+" wrote late, and nothing refused it")
+		found = append(found, count(r.Late, "late writer")+", not refused")
 	case r.Late > 0:
-		found = append(found, count(r.Late, "holder")+" wrote late")
+		found = append(found, count(r.Late, "late writer"))
 		fallthrough
 	case r.Refused > 0:
 		found = append(found, "the fence refused "+count(r.Refused, "write"))
 	}
-	return cmp.Or(strings.Join(found, "; "), "kept")
+	return cmp.Or(strings.Join(found, "; "), nothing)
 }
+
+// nothing is what a run without a finding found.
+const nothing = "kept"
 
 // hits lists how often each fault had an effect.
 func (r *result) hits() string {
@@ -258,6 +277,19 @@ func (r *result) line(c *contender) string {
 		r.Contender, r.Group, r.found(c), r.Sections, r.Overtaken, r.hits(), r.command())
 }
 
+// again names the faults of the run, and how it differs from the page's command.
+func (r *result) again() string {
+	again := r.Group
+	if r.Seed != 1 {
+		again += fmt.Sprint(" -seed ", r.Seed)
+	}
+	if d := time.Duration(r.Seconds) * time.Second; d != defaultDuration {
+		again += fmt.Sprint(" -duration ", d)
+	}
+	return again
+}
+
+// command repeats the run.
 // command repeats the run.
 func (r *result) command() string {
 	again := fmt.Sprintf("go run . -only %s -faults %s -seed %d", r.Contender, r.Group, r.Seed)
