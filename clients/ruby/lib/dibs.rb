@@ -3,7 +3,6 @@
 require "digest"
 require "fiber"
 require "json"
-require "net/http"
 require "openssl"
 require "securerandom"
 require "socket"
@@ -32,7 +31,7 @@ module Dibs
   KEEP_PATIENCE = 10.0  # how long what was waited or worked for is asked again
   SILENCE = 300.0       # how long after a claim was sent a server that was frozen may carry it out
   ANY_AGE_MS = 9_223_372_036_854 # accepts a record of any age
-  MAX_ELEMENTS = 512    # of a call
+  MAX_ELEMENTS = 1024   # of a call
   IDLE = 30.0           # a connection that was not used for longer is not used again
   # The clock of Linux that runs while the machine is suspended, and elsewhere the monotonic one.
   CLOCK = defined?(Process::CLOCK_BOOTTIME) ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC
@@ -95,6 +94,11 @@ module Dibs
 
     # clients are those that are used and not closed: for forks and the end of the program.
     attr_reader :clients # :nodoc:
+
+    # ending? reports whether the program ends, so that its threads are killed.
+    def ending? # :nodoc:
+      !Thread.main.alive?
+    end
   end
 
   @default_lock = Mutex.new
@@ -117,7 +121,10 @@ end
 
 require_relative "dibs/errors"
 require_relative "dibs/address"
+require_relative "dibs/connection"
 require_relative "dibs/wire"
+require_relative "dibs/batch"
+require_relative "dibs/local"
 require_relative "dibs/renewer"
 require_relative "dibs/undoer"
 require_relative "dibs/claim"

@@ -140,7 +140,7 @@ class DeadlineTest < Case
     server = Server.new(listen: "127.0.0.1:0")
     keys = Dibs.connect("#{slow.url},#{server.url.delete_prefix("http://")}", timeout: 4)
     keys.lock(@key, ttl: 12, wait: 0) do |lease|
-      keys.send(:local).instance_variable_set(:@current, 0)
+      keys.send(:local).wire.instance_variable_set(:@current, 0)
       2.times { wait_renewed(lease) }
     end
   ensure

@@ -286,7 +286,7 @@ class LineTest < Case
       listener = TCPServer.new("127.0.0.1", 0)
       thread = Thread.new { loop { c = listener.accept; c.readpartial(1 << 16); c.write(text); c.close } }
       keys = Dibs.connect("http://127.0.0.1:#{listener.addr[1]}")
-      assert_match(/no dibs serve/, assert_raises(Dibs::Refused) { keys.lock(@key) { flunk } }.message)
+      assert_match(/not a dibs serve/, assert_raises(Dibs::Refused) { keys.lock(@key) { flunk } }.message)
       thread.kill
       listener.close # and not the client, which would wait for the undo
     end
@@ -321,7 +321,7 @@ class LineTest < Case
     keys = Dibs.connect("#{a.url},#{b.url.delete_prefix("http://")}")
     local = keys.send(:local)
     a.kill
-    call = -> { local.call("claim", { claims: [keys.send(:claim, @key).wire("try")] }, 1, wait: 20.0) }
+    call = -> { local.call("claim", [keys.send(:claim, @key).wire("queue")], wait: 20.0) }
     assert_raises(Dibs::Unavailable, &call)
     answers, _, again = call.call # its caller asks the next one, with what is left of the time
     assert_equal ["granted", nil], [answers[0]["state"], again]
@@ -339,7 +339,7 @@ class LineTest < Case
     Dibs.stub(:now, -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) + moved }) do
       lease = keys.acquire(@key, ttl: 6000)
       waiter = Thread.new { other.acquire(@key) }
-      wait("it waits") { other.send(:local).instance_variable_get(:@polls).any? }
+      wait("it waits") { other.send(:local).wire.instance_variable_get(:@polls).any? }
       moved = 2 * LIMIT # since it last heard of the server
       server.kill
       server.start

@@ -181,14 +181,14 @@ class LockTest < Case
       @first = true
     end
 
-    def call(_, body, size, **)
-      calls << size
+    def call(_, renewals, **)
+      calls << renewals.size
       if @first
         @first = false
         begun << 1
         go.pop
       end
-      [body[:renewals].map { {} }, Dibs.now]
+      [renewals.map { {} }, Dibs.now]
     end
   end
 

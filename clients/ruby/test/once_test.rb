@@ -154,7 +154,7 @@ class OnceTest < Case
 
   # steal settles the lease by its token.
   def steal(keys, lease)
-    keys.send(:local).call("settle", { settlements: [lease.named] }, 1)
+    keys.send(:local).call("settle", [lease.named])
   end
 end
 

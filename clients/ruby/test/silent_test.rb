@@ -34,7 +34,7 @@ class SilentTest < Case
   # freeze runs the block while the first server is frozen, and returns what wakes it.
   def freeze
     thaw = @line.freeze("claim")
-    @both.send(:local).instance_variable_set(:@current, 0)
+    @both.send(:local).wire.instance_variable_set(:@current, 0)
     yield
     thaw
   end
@@ -164,7 +164,7 @@ class SilentTest < Case
     servers = Array.new(2) { Heard.new(:none) }
     keys = Dibs.connect(servers.map { |s| s.url.delete_prefix("http://") }.join(",").prepend("http://"), timeout: 3)
     Dibs.stub(:now, now) do
-      claim = ->(wait) { keys.send(:local).call("claim", { claims: [] }, 0, wait: wait) }
+      claim = ->(wait) { keys.send(:local).call("claim", [], wait: wait) }
       assert_raises(Dibs::Unavailable) { claim.(0.0) }
       assert_raises(Dibs::Unavailable) { claim.(0.25) }
     end

@@ -122,7 +122,7 @@ class TransactionTest < Case
   def test_a_lost_lease_rolls_back
     assert_raises(Dibs::Lost) do
       @keys.lock(@key, ttl: 600) do |lease|
-        @server.keys.send(:local).call("settle", { settlements: [lease.named] }, 1)
+        @server.keys.send(:local).call("settle", [lease.named])
         @app.transaction { effect; lease.complete_in(@app, "record") }
       end
     end

@@ -93,7 +93,7 @@ class UnansweredTest < Case
       @line.say("settle", Line.response("502 Bad Gateway", PAGE, "<p>"), false)
       Dibs::Tries.stub(:new, Once) { assert_raises(Dibs::Unavailable) { call.(lease) } }
       @line.forward
-      @server.keys.send(:local).call("settle", { settlements: [lease.named] }, 1)
+      @server.keys.send(:local).call("settle", [lease.named])
       if name == "complete" # a record may be written twice, so this is certain
         2.times { assert_raises(Dibs::Lost) { call.(lease) } }
       else
@@ -116,7 +116,7 @@ class UnansweredTest < Case
   # So the same call at another one is no repeated one.
   def test_what_a_stopping_server_refused_was_not_done
     lease, ticket = @over.acquire(@key, ttl: 600), @over.reserve("#{@key}/2")
-    @server.keys.send(:local).call("settle", { settlements: [lease.named] }, 1)
+    @server.keys.send(:local).call("settle", [lease.named])
     @keys.cancel(ticket)
     tries = Object.new
     line = @line
@@ -182,7 +182,7 @@ class UnansweredTest < Case
     both = "#{a.url},#{b.url.delete_prefix("http://")}"
     keys, others = Dibs.connect(both), Dibs.connect(both)
     lease = keys.acquire(@key, ttl: 600)
-    b.keys.send(:local).call("settle", { settlements: [lease.named] }, 1)
+    b.keys.send(:local).call("settle", [lease.named])
     ticket = others.reserve("#{@key}/2")
     b.keys.cancel(ticket)
     a.kill

@@ -3,9 +3,18 @@
 module Dibs
   # Address is what a URL says.
   class Address # :nodoc:
-    attr_reader :servers, :secret
+    attr_reader :servers
 
-    Server = Struct.new(:host, :port, :tls, :socket) do
+    Server = Struct.new(:host, :port, :tls, :socket, :secret) do
+      def connection
+        Connection.new(self)
+      end
+
+      # inspect shows no token.
+      def inspect
+        "#<Dibs::Address::Server #{self}>"
+      end
+
       def to_s
         socket ? "unix:#{socket}" : "#{tls ? "https" : "http"}://#{host}:#{port}"
       end
@@ -36,19 +45,20 @@ module Dibs
           bad "the token stands in the password's place and there is no user, as in https://:TOKEN@HOST"
         end
         bad "the token has a % that is no escape" if user.match?(/%(?!\h\h)/)
-        @secret = URI.decode_www_form_component(user[1..].gsub("+", "%2B"))
+        secret = URI.decode_www_form_component(user[1..].gsub("+", "%2B"))
+        bad "the token has a line break" if secret.match?(/[\r\n]/n)
       end
       list = list.delete_suffix("/")
       bad "there is a path or a parameter after the host; the URL has neither" if list.match?(%r{[/?#]})
-      @servers = list.split(",", -1).map { |host| server(scheme, host) }
+      @servers = list.split(",", -1).map { |host| server(scheme, host, secret) }
       bad "it has no host" if @servers.empty?
     end
 
-    def server(scheme, text)
+    def server(scheme, text, secret)
       host, port = text.match(/\A(\[[\h:.]+\]|[^:\[\]@\s]+)(?::(\d+))?\z/)&.captures
       number = (port || (scheme == "https" ? 443 : 80)).to_i
       bad "a host is none: write HOST or HOST:PORT, and an @ after a token" unless host && number.between?(1, 65_535)
-      Server.new(host.delete("[]"), number, scheme == "https", nil)
+      Server.new(host.delete("[]"), number, scheme == "https", nil, secret)
     end
 
     def bad(why)

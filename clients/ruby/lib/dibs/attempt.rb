@@ -99,12 +99,9 @@ module Dibs
       open = claim.open
       silent = here.undoer.claims(claim)
       claim.open = true
-      body = { claims: [claim.wire(mode)] }
-      body[:wait_ms] = (poll * 1000).ceil if poll.positive?
-      answers, sent, again = here.call("claim", body, 1, wait: poll)
+      answer, sent, again = here.claim(claim.wire(mode), wait: poll)
       silent = again || silent
       here.undoer.heard(claim, silent)
-      answer = answers[0]
       claim.open = answer["state"] == "granted" || answer["queued"] == true || answer.key?("error") || !silent.nil?
       [answer, sent]
     rescue Error => e
@@ -129,7 +126,7 @@ module Dibs
 
     # look asks for the state of a key and changes nothing.
     def look(claim)
-      retrying(claim) { local.call("claim", { claims: [claim.wire("look")] }, 1)[0][0] }
+      retrying(claim) { local.claim(claim.wire("look"))[0] }
     end
 
     # refusal is the error of an answer that is no grant.

@@ -73,7 +73,7 @@ module Dibs
   class TooLarge < Full; end
 
   # Refused: the server refused the whole call, and nothing was done; or what answers at the
-  # address is no dibs serve. A server behind it may have done the call. A claim is then undone in
+  # address is not a dibs serve. A server behind it may have done the call. A claim is then undone in
   # the background.
   class Refused < Error; end
 

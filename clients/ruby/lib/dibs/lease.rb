@@ -65,7 +65,7 @@ module Dibs
     def save(progress)
       check
       element = @claim.named.merge(ttl_ms: (@ttl * 1000).ceil, progress: [progress].pack("m0"))
-      answers, sent = @local.call("renew", { renewals: [element] }, 1, timeout: [@client.timeout, left].min)
+      answers, sent = @local.call("renew", [element], timeout: [@client.timeout, left].min)
       type, detail = answers[0]["error"]&.values_at("type", "detail")
       case type
       when nil then trust(sent)
@@ -305,8 +305,8 @@ module Dibs
     def ask_settle(settlement)
       tries = Tries.new(KEEP_PATIENCE)
       begin
-        answers, = @local.call("settle", { settlements: [@claim.named.merge(settlement)] }, 1)
-        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        answer, = @local.settle(@claim.named.merge(settlement))
+        type, detail = answer["error"]&.values_at("type", "detail")
         raise Client.error(type, detail, @claim) if type && type != "lost"
       rescue Unavailable, Busy, Overloaded
         retry if tries.again?
@@ -321,8 +321,8 @@ module Dibs
       begin
         before, @unanswered = @unanswered, @unanswered || outcome
         again = false
-        answers, _, again = @local.call("settle", { settlements: [element] }, 1)
-        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        answer, _, again = @local.settle(element)
+        type, detail = answer["error"]&.values_at("type", "detail")
         raise Client.error(type, detail, @claim) if type && type != "lost"
       rescue Error => e
         @unanswered = before unless again || e.unanswered # nothing was done

@@ -58,8 +58,8 @@ module Dibs
       tries = Tries.new(@timeout)
       repeated = false
       begin
-        answers, _, again = local.call("settle", { settlements: [claim.named.merge(outcome: "release")] }, 1)
-        type, detail = answers[0]["error"]&.values_at("type", "detail")
+        answer, _, again = local.settle(claim.named.merge(outcome: "release"))
+        type, detail = answer["error"]&.values_at("type", "detail")
         local.undoer.settled(claim, "release") if type.nil? || type == "lost"
         raise self.class.error(type, detail, claim) if type && !(type == "lost" && (again || repeated))
       rescue Unavailable, Busy, Overloaded => e

@@ -55,8 +55,8 @@ module Dibs
     end
 
     def renew(leases, patience)
-      body = { renewals: leases.map { |l| l.named.merge(ttl_ms: (l.ttl * 1000).ceil) } }
-      answers, sent = @local.call("renew", body, leases.size, timeout: patience)
+      elements = leases.map { |l| l.named.merge(ttl_ms: (l.ttl * 1000).ceil) }
+      answers, sent = @local.call("renew", elements, timeout: patience)
       leases.zip(answers) do |lease, answer|
         case answer.dig("error", "type")
         when nil then lease.trust(sent)

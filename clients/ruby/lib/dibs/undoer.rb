@@ -60,7 +60,7 @@ module Dibs
         add(Entry.new(claim, settlement, now, expires))
       end
       # A program that ends kills its threads, this one and the undoer's: then it is done here.
-      pass(2.0) if Thread.current.status == "aborting"
+      pass(2.0) if Dibs.ending?
     end
 
     # flush waits until everything was settled once, or for so many seconds.
@@ -133,20 +133,28 @@ module Dibs
     # pass settles what is due in one call, and reports whether the servers answered.
     def pass(timeout)
       due = @lock.synchronize do
-        due, @entries = @entries.partition { |e| e.due <= Dibs.now }
+        due, @entries = @entries.partition { |e| e.due <= Dibs.now && !wait_for_answer(e) }
         @entries.concat(due.slice!(MAX_ELEMENTS..) || [])
         @under_way += due
         due
       end
       return true if due.empty?
 
-      answers, = @local.call("settle", { settlements: due.map(&:wire) }, due.size, timeout: timeout)
+      answers, = @local.call("settle", due.map(&:wire), timeout: timeout)
       done = due.zip(answers).reject { |_, a| %w[busy full].include?(a.dig("error", "type")) }.map(&:first)
       true
     rescue StandardError
       false
     ensure
       finish(due, done || [])
+    end
+
+    # wait_for_answer puts a settlement off while its claim is under way with those of others, because
+    # it must not overtake the claim.
+    def wait_for_answer(entry)
+      return false if Dibs.ending? || !@local.flying?(entry.claim.token)
+
+      entry.due = Dibs.now + 0.02
     end
 
     def finish(due, done)
