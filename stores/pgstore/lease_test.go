@@ -121,6 +121,18 @@ func TestClaimBySQL(t *testing.T) {
 			t.Errorf("%s: %s, want %s", call, got, want)
 		}
 	}
+	for range 2 { // the grace of a reserved place counts from the first claim that it blocks
+		a.must("SELECT @reserve_in('reserved', grace => '1 ms', token => $1)", third)
+		a.must("SELECT pg_sleep(0.002)")
+		if got := a.must("SELECT state FROM @claim('reserved', $1, '1 minute')", mine); got != "held" {
+			t.Errorf("behind a reserved place: %s", got)
+		}
+		a.must("SELECT @release('reserved', $1)", third)
+	}
+	a.must("SELECT * FROM @claim('waited for', $1, '1 minute')", mine)
+	a.must("SELECT * FROM @claim('waited for', $1, '1 minute', place_ttl => '1 minute')", other)
+	testkit.Must(t, a.transaction(a.entry("waited for"), "SELECT @settle_in('waited for', '"+mine+"', 'x')"))
+	a.must("SELECT @release('waited for', $1, 'x')", mine) // sent again, otherwise
 	a.must("SELECT * FROM @claim('once', $1, '1 minute', at_most_once => true)", mine)
 	a.expire("once")
 	if got := a.must("SELECT state FROM @claim('once', $1, '1 minute', place_ttl => '1 minute')", other); got != "unknown" {
