@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -132,7 +132,7 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (store.Claim, error) {
 		Token:    store.NewToken(),
 		Mode:     store.Queue,
 		TTL:      c.options.TTL,
-		PlaceTTL: pace.PlaceTTL(0),
+		PlaceTTL: backoff.PlaceTTL(0),
 		Permits:  1,
 		Weight:   1,
 		Owner:    c.owner,

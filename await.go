@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/batch"
-	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -46,10 +46,10 @@ func (c *Client) await(ctx context.Context, r request, a store.Answer, sent time
 	}
 	for {
 		var interval time.Duration
-		interval, poll = pace.Next(c.waiters.notified, a.Ahead, a.Left, poll)
-		placeTTL := pace.PlaceTTL(interval)
+		interval, poll = backoff.Next(c.waiters.notified, a.Ahead, a.Left, poll)
+		placeTTL := backoff.PlaceTTL(interval)
 		// The place lasts for the PlaceTTL of the last question.
-		interval = min(interval, r.PlaceTTL/pace.Asks)
+		interval = min(interval, r.PlaceTTL/backoff.Asks)
 		r.PlaceTTL = placeTTL
 		again.Reset(interval)
 		select {
@@ -73,7 +73,7 @@ func (c *Client) await(ctx context.Context, r request, a store.Answer, sent time
 			return giveUp(&StoreError{Op: "claim", Err: err})
 		case err != nil, errors.Is(next.Err, ErrBusy):
 			if a.Left > 0 { // and not 0, which says that the key has no lease
-				a.Left = max(a.Left, pace.Near)
+				a.Left = max(a.Left, backoff.Near)
 			}
 			continue
 		case next.Err != nil:

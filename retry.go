@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // How long a caller waits: not at all, or for as long as its context allows.
@@ -16,7 +16,7 @@ const (
 
 // retryPause is the pause before a call of the store is made again that failed for a reason that
 // may pass.
-var retryPause = pace.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+var retryPause = backoff.Exponential{Min: 20 * time.Millisecond, Max: time.Second}
 
 // How long a call is made again. Options.Timeout is for everything else.
 const (

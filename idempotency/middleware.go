@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/dialect"
 	"github.com/dibs-go/dibs/internal/memory"
-	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/internal/slow"
 )
 
@@ -92,7 +92,7 @@ func (m *Middleware) count(change func(*Stats)) {
 func (m *Middleware) Drain(ctx context.Context) error {
 	// Not a WaitGroup, because handlers that outlive the server's limit may begin to store.
 	for m.unsettled.Load() > 0 {
-		if err := pace.Sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := backoff.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

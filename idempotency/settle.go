@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/memory"
-	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -154,7 +154,7 @@ func (r *run) kept(how settlement) {
 }
 
 // settlePause is the pause before settleLater asks the store again.
-var settlePause = pace.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+var settlePause = backoff.Exponential{Min: 50 * time.Millisecond, Max: time.Second}
 
 // settleLater settles in the background, until the lease is lost.
 func (r *run) settleLater(how settlement) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -25,7 +25,7 @@ func (r *run) handleIn() {
 }
 
 // conflictPause is the pause after a conflict.
-var conflictPause = pace.Backoff{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+var conflictPause = backoff.Exponential{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // tryIn runs the handler in one transaction. It reports true if the transaction was in conflict
 // with another one and the handler may run again. Otherwise the request has been served.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -182,7 +182,7 @@ func Commit(ctx context.Context, t dibs.Transactor, fn func(context.Context) err
 }
 
 // conflictPause is the pause after a conflict.
-var conflictPause = pace.Backoff{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
+var conflictPause = backoff.Exponential{Min: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 
 // commit runs fn in one transaction. again: a conflict rolled it back.
 func commit(ctx context.Context, lease *dibs.Lease, t dibs.Transactor, fn func(context.Context) error) (again bool, err error) {

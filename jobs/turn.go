@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // The time until a requeued job comes back, unless its queue promotes it earlier.
@@ -219,7 +219,7 @@ func (a *attempt) later(ctx context.Context) error {
 	if !a.job.NoRequeue {
 		return back
 	}
-	return pace.Sleep(ctx, back.After)
+	return backoff.Sleep(ctx, back.After)
 }
 
 // within brings the job back no later than the end of its Limit.

@@ -17,7 +17,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "history", Imports: []string{root + "/store", unix}, Tests: []string{root, root + "/stores/memstore"}},
 		{Dir: "check", Imports: []string{root + "/store", root + "/proof/history", "github.com/anishathalye/porcupine"}},
 		{Dir: "fault", Imports: []string{
-			root + "/internal/pace", root + "/internal/prove/wire", root + "/stores/pgstore", root + "/stores/mysqlstore", unix,
+			root + "/internal/backoff", root + "/internal/prove/wire", root + "/stores/pgstore", root + "/stores/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
 			root + "/proof/target", root + "/internal/prove/failpoint", root + "/internal/prove/servertest", root + "/stores/anystore",
@@ -30,10 +30,10 @@ func TestHouse(t *testing.T) {
 		{Dir: "workload", Imports: []string{root, root + "/store", root + "/proof/history"}},
 		{
 			Dir:     "torture",
-			Imports: []string{root, root + "/proof/workload", root + "/store", root + "/stores/anystore", root + "/internal/pace", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Imports: []string{root, root + "/proof/workload", root + "/store", root + "/stores/anystore", root + "/internal/backoff", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
 			Tests:   []string{root + "/proof/target", root + "/internal/prove/bysql"},
 		},
-		{Dir: "sim", Imports: []string{root, root + "/proof/workload", root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/pace", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "sim", Imports: []string{root, root + "/proof/workload", root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/backoff", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "peers", Imports: []string{
 			root + "/proof/torture", root + "/internal/prove/servertest",
 			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",

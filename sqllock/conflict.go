@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // Errors of Row, Sequence, FenceCheck and Transact, beside dibs.ErrHeld (*RowHeldError) and
@@ -159,7 +159,7 @@ func isBusy(err error) bool {
 }
 
 // conflictPause is the pause between tries.
-var conflictPause = pace.Backoff{Min: 2 * time.Millisecond, Max: 100 * time.Millisecond}
+var conflictPause = backoff.Exponential{Min: 2 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // retry calls f until there is no conflict, at most tries times. or says what helps beside
 // more tries.

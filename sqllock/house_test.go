@@ -11,7 +11,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql"},
+		Imports: []string{house.Root, house.Root + "/store", house.Root + "/internal/backoff", house.Root + "/internal/product", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql"},
 		Tests: []string{
 			house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house", house.Root + "/internal/prove/servertest", "modernc.org/sqlite/...",
 		},

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/prove/failpoint"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
@@ -189,7 +189,7 @@ func TestSequenceKilledProcesses(t *testing.T) {
 		}
 		before := b.number(t, "SELECT COUNT(*) FROM invoice")
 		testkit.Eventually(t, "they write", func() bool { return b.number(t, "SELECT COUNT(*) FROM invoice") >= before+20 })
-		_ = pace.Sleep(t.Context(), time.Duration(r.Int64N(int64(5*time.Millisecond))))
+		_ = backoff.Sleep(t.Context(), time.Duration(r.Int64N(int64(5*time.Millisecond))))
 		running[i%processes].Kill()
 		running[i%processes] = failpoint.Start(t, "", testkit.Child("forever", path))
 	}

@@ -206,11 +206,11 @@ func (c *conformity) explain(err error) error {
 	return &usageError{flag}
 }
 
-// restartLimit bounds a restart of the target. restartLinger bounds the wait for the output
+// restartLimit bounds a restart of the target. restartPause bounds the wait for the output
 // after the command has ended, because the target may have inherited it.
 const (
-	restartLimit  = 30 * time.Second
-	restartLinger = 200 * time.Millisecond
+	restartLimit = 30 * time.Second
+	restartPause = 200 * time.Millisecond
 )
 
 // restart runs the command that restarts the target.
@@ -219,7 +219,7 @@ func restart(ctx context.Context, command string, stderr io.Writer) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	cmd.Stdout, cmd.Stderr = stderr, stderr
-	cmd.WaitDelay = restartLinger
+	cmd.WaitDelay = restartPause
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return fmt.Errorf("%s: %w", command, err)
 	}

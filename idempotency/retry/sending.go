@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // A sending is a request while it is sent, again and again, until a try has its whole answer.
@@ -76,7 +76,7 @@ func (s *sending) next(pause time.Duration) (*http.Request, error) {
 
 // wait waits before the request is sent. If the context ends, it returns the context's cause.
 func (s *sending) wait(request *http.Request, pause time.Duration) error {
-	err := pace.Sleep(s.ctx, pause)
+	err := backoff.Sleep(s.ctx, pause)
 	if err != nil {
 		closeBody(request)
 	}
@@ -86,7 +86,7 @@ func (s *sending) wait(request *http.Request, pause time.Duration) error {
 // backoff returns the pause after the last try.
 func (s *sending) backoff() time.Duration {
 	o := &s.t.options
-	return pace.Backoff{Min: o.Backoff, Max: o.MaxBackoff}.Pause(o.MaxTries - s.left)
+	return backoff.Exponential{Min: o.Backoff, Max: o.MaxBackoff}.Pause(o.MaxTries - s.left)
 }
 
 // pauseAfter returns whether a try may be repeated, and after how long.

@@ -10,7 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // Elector lets one host, the leader, run the ticks of all jobs. The other hosts wait for
@@ -110,7 +110,7 @@ func (e *Elector) campaign(ctx context.Context, lease *dibs.Lease) {
 		if errors.Is(err, dibs.ErrClosed) || ctx.Err() != nil {
 			return
 		}
-		_ = pace.Sleep(ctx, retryEvery)
+		_ = backoff.Sleep(ctx, retryEvery)
 	}
 }
 
@@ -121,7 +121,7 @@ func (e *Elector) lead(ctx context.Context, lease *dibs.Lease) {
 	case <-lease.Context().Done():
 	}
 	last := e.become(nil, errors.New("it has given leadership up, or lost it"))
-	_ = pace.Sleep(lease.Context(), e.skew-time.Since(last))
+	_ = backoff.Sleep(lease.Context(), e.skew-time.Since(last))
 	// A lost lease needs no release. After another error the client goes on in the
 	// background.
 	_ = lease.Release()

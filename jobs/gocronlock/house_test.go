@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/internal/pace", "github.com/go-co-op/gocron/v2"},
+		Imports: []string{house.Root, house.Root + "/internal/backoff", "github.com/go-co-op/gocron/v2"},
 		Tests: []string{
 			house.Root + "/store", house.Root + "/stores/memstore", house.Root + "/stores/redisstore", house.Root + "/internal/prove/house", house.Root + "/internal/prove/servertest",
 			"github.com/google/uuid", "github.com/jonboulle/clockwork",

@@ -10,7 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // Locker lets one host run each tick of a job. It implements gocron.Locker, for
@@ -93,6 +93,6 @@ func (l *lock) Unlock(ctx context.Context) error {
 		if !errors.Is(err, dibs.ErrStore) && !errors.Is(err, dibs.ErrBusy) {
 			return errors.Join(err, l.lease.Release())
 		}
-		_ = pace.Sleep(ctx, min(retryEvery, left))
+		_ = backoff.Sleep(ctx, min(retryEvery, left))
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 func failoverFaults() []*Fault {
@@ -59,7 +59,7 @@ func failOver(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error
 		if err := t.Failover.Lag(); err != nil {
 			return 0, err
 		}
-		_ = pace.Sleep(ctx, t.spell(r))
+		_ = backoff.Sleep(ctx, t.spell(r))
 	}
 	addr, err := t.Failover.Promote(false)
 	if err != nil {
@@ -78,7 +78,7 @@ func split(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	if err := t.Failover.Lag(); err != nil {
 		return 0, err
 	}
-	_ = pace.Sleep(ctx, t.spell(r)/2)
+	_ = backoff.Sleep(ctx, t.spell(r)/2)
 	addr, err := t.Failover.Promote(true)
 	if err != nil {
 		return 0, err
@@ -87,7 +87,7 @@ func split(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	for _, i := range r.Perm(len(t.Wires))[:n] {
 		t.Wires[i].Lead(addr)
 	}
-	_ = pace.Sleep(ctx, 2*t.long(r))
+	_ = backoff.Sleep(ctx, 2*t.long(r))
 	t.move(addr)
 	behind, err := t.Failover.Rebuild()
 	if err == nil && behind > 0 {

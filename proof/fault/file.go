@@ -13,7 +13,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // fileGate keeps the faults of the file one after the other.
@@ -86,7 +86,7 @@ func lockFile(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error
 	if sent, err := t.sentAway(holding); err == nil && sent {
 		hits = 1
 	}
-	_ = pace.Sleep(ctx, t.spell(r))
+	_ = backoff.Sleep(ctx, t.spell(r))
 	_, err = conn.ExecContext(holding, "ROLLBACK")
 	return hits, err
 }
@@ -164,7 +164,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 				break
 			}
 		}
-		_ = pace.Sleep(over, 5*time.Millisecond)
+		_ = backoff.Sleep(over, 5*time.Millisecond)
 	}
 	return hits(count), nil
 }
@@ -181,7 +181,7 @@ func (t *Target) cutLog() error {
 	for prevented := 1; err == nil && prevented > 0 && ctx.Err() == nil; {
 		var pages, copied int
 		if err = conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&prevented, &pages, &copied); prevented > 0 {
-			_ = pace.Sleep(ctx, 20*time.Millisecond)
+			_ = backoff.Sleep(ctx, 20*time.Millisecond)
 		}
 	}
 	if ctx.Err() != nil {

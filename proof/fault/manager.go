@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // Manager is Patroni: it decides which server of a group is the primary. Each method but the last
@@ -105,7 +105,7 @@ func etcdKill(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error
 		return 0, err
 	}
 	server.Kill()
-	_ = pace.Sleep(ctx, 4*t.spell(r))
+	_ = backoff.Sleep(ctx, 4*t.spell(r))
 	server.Restart()
 	after, err := ask(ctx, etcd, witness.start)
 	if err = errors.Join(err, t.Manager.Heal()); err == nil && after.after(before) {

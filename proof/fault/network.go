@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/prove/wire"
 )
 
@@ -88,7 +88,7 @@ func trouble(of func(*Target, *rand.Rand) wire.Trouble, hits func(wire.Counts) i
 		for _, w := range some {
 			w.Set(trouble, r)
 		}
-		_ = pace.Sleep(ctx, t.spell(r))
+		_ = backoff.Sleep(ctx, t.spell(r))
 		for _, w := range some {
 			w.Set(wire.Trouble{}, nil)
 		}
@@ -117,7 +117,7 @@ func cut(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 		w.Set(wire.Trouble{Refuse: true}, r)
 		w.Reset()
 	}
-	_ = pace.Sleep(ctx, t.spell(r))
+	_ = backoff.Sleep(ctx, t.spell(r))
 	for _, w := range some {
 		w.Set(wire.Trouble{}, nil)
 	}

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // serverGate keeps the faults of the server one after the other.
@@ -69,7 +69,7 @@ func serverKill(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 		return 0, err
 	}
 	t.Server.Kill()
-	_ = pace.Sleep(ctx, time.Duration(r.Int64N(int64(t.lease()*3/2))))
+	_ = backoff.Sleep(ctx, time.Duration(r.Int64N(int64(t.lease()*3/2))))
 	t.Server.Restart()
 	after, err := ask(ctx, t, witness.start)
 	if err != nil || !after.after(before) {
@@ -93,7 +93,7 @@ func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	begin := time.Now()
 	_, said := w.start(asking)
 	silence := time.Since(begin)
-	_ = pace.Sleep(asking, time.Hour)
+	_ = backoff.Sleep(asking, time.Hour)
 	t.Server.Continue()
 	// Nothing came until the time was over: an error at once is something else.
 	still := said != nil && silence >= slow
@@ -134,7 +134,7 @@ func serverClock(ctx context.Context, t *Target, r *rand.Rand) (hits int, err er
 			hits++
 		}
 		if ahead != 0 {
-			_ = pace.Sleep(ctx, t.spell(r))
+			_ = backoff.Sleep(ctx, t.spell(r))
 		}
 	}
 	return hits, nil

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/prove/wire"
 )
 
@@ -123,9 +123,9 @@ func (t *Target) spell(r *rand.Rand) time.Duration {
 // lasting lets a fault last for a spell, and longer while it has not hit, because workers on a
 // busy machine come late.
 func (t *Target) lasting(ctx context.Context, spell time.Duration, hit func() bool) {
-	_ = pace.Sleep(ctx, spell)
+	_ = backoff.Sleep(ctx, spell)
 	for end := time.Now().Add(4 * t.lease()); !hit() && time.Now().Before(end) && ctx.Err() == nil; {
-		_ = pace.Sleep(ctx, 10*time.Millisecond)
+		_ = backoff.Sleep(ctx, 10*time.Millisecond)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // witness is a connection to a server, by no wire, with which a fault looks for its evidence. It
@@ -65,7 +65,7 @@ func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		_ = pace.Sleep(ctx, 20*time.Millisecond)
+		_ = backoff.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

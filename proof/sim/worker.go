@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/proof/workload"
 )
@@ -50,7 +50,7 @@ func (w *worker) run(ctx context.Context) {
 
 // Rest implements workload.Program.
 func (w *worker) Rest(ctx context.Context, d time.Duration) bool {
-	_ = pace.Sleep(ctx, d)
+	_ = backoff.Sleep(ctx, d)
 	return w.Gate() && ctx.Err() == nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -64,7 +64,7 @@ func (w *worker) workLocks(ctx context.Context) {
 	w.beside.Go(func() {
 		select {
 		case <-w.recovery:
-			if pace.Sleep(waits, lockLimit) == nil {
+			if backoff.Sleep(waits, lockLimit) == nil {
 				noTurn(errNoTurn)
 			}
 		case <-waits.Done():
@@ -86,7 +86,7 @@ func (w *worker) workLocks(ctx context.Context) {
 
 // noteStalls writes down when this process paused because the machine had no time for it.
 func (w *worker) noteStalls(ctx context.Context) {
-	for last := history.Now(); pace.Sleep(ctx, stall/10) == nil; {
+	for last := history.Now(); backoff.Sleep(ctx, stall/10) == nil; {
 		now := history.Now()
 		if now-last > stall {
 			w.Note(history.Event{Kind: history.Stopped, Name: "stall", Call: last, Return: now})
@@ -176,7 +176,7 @@ func (w *worker) sweepLocks(ctx context.Context) {
 					}
 					return
 				}
-				if pace.Sleep(ctx, 50*time.Millisecond) != nil {
+				if backoff.Sleep(ctx, 50*time.Millisecond) != nil {
 					w.out.send(message{Stuck: fmt.Sprintf("%s: %s does not get it within %v after the last fault: %v", key, NewCaller, lockLimit, err)})
 					return
 				}

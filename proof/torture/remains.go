@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/store"
@@ -67,7 +67,7 @@ func (r *run) collect(restarts context.Context) error {
 			r.remains.keys = left
 			return nil
 		}
-		if pace.Sleep(ctx, 20*time.Millisecond) != nil {
+		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
 			return fmt.Errorf("the store cannot be listed: %w", cmp.Or(err, context.Cause(ctx)))
 		}
 	}
@@ -77,7 +77,7 @@ func (r *run) collect(restarts context.Context) error {
 func again[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for {
 		got, err := ask()
-		if err == nil || pace.Sleep(ctx, 50*time.Millisecond) != nil {
+		if err == nil || backoff.Sleep(ctx, 50*time.Millisecond) != nil {
 			return got, err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/prove/wire"
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/fault"
@@ -336,7 +336,7 @@ func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) b
 
 // strike lets one fault strike at random moments, with that time between two strikes on average.
 func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func(*Strikes) bool, between float64, random *rand.Rand) {
-	for wants(s) && pace.Sleep(ctx, time.Duration(between*(0.2+1.6*random.Float64()))) == nil {
+	for wants(s) && backoff.Sleep(ctx, time.Duration(between*(0.2+1.6*random.Float64()))) == nil {
 		call := history.Now()
 		hits, err := f.Strike(ctx, r.target, random)
 		done := history.Now()

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -166,7 +166,7 @@ func (m *supervisor) pause(ctx context.Context, p *process, d time.Duration) (st
 	if stopped, err = p.stop(); err != nil || !stopped {
 		return false, errors.Join(err, p.resume())
 	}
-	_ = pace.Sleep(ctx, d)
+	_ = backoff.Sleep(ctx, d)
 	err = p.resume()
 	e.Return = history.Now()
 	return stopped, errors.Join(err, m.workers.w.Happened(e))

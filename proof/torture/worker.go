@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/proof/history"
 	"github.com/dibs-go/dibs/proof/workload"
 )
@@ -156,7 +156,7 @@ func (w *worker) begin(ctx context.Context) error {
 			return fmt.Errorf("the store cannot be opened: %w", err)
 		}
 		w.failed(err)
-		_ = pace.Sleep(ctx, 50*time.Millisecond)
+		_ = backoff.Sleep(ctx, 50*time.Millisecond)
 	}
 	if w.opened.Locker != nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
 )
@@ -76,7 +76,7 @@ func (c *workers) ready(ctx context.Context) error {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("worker %d is not ready after %v: %s", i+1, 2*patience, m.process.Load().last())
 			}
-			if pace.Sleep(ctx, 5*time.Millisecond) != nil {
+			if backoff.Sleep(ctx, 5*time.Millisecond) != nil {
 				return context.Cause(ctx)
 			}
 		}

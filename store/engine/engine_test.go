@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 	"github.com/dibs-go/dibs/store/storetest"
 )
 
@@ -28,10 +28,10 @@ func TestConformanceSkipping(t *testing.T) { conform(t, true) }
 func conform(t *testing.T, skips bool) {
 	t.Parallel() // it mostly waits
 	storetest.Run(t, &storetest.Harness{
-		New: func(_ testing.TB, turn time.Duration) *storetest.Backend {
+		New: func(_ testing.TB, turn time.Duration) *storetest.Subject {
 			db := &tables{turn: cmp.Or(turn, store.PushedTTL), skips: skips}
 			db.wipe()
-			return &storetest.Backend{Open: func() store.Store { return db.open() }, Wipe: db.wipe}
+			return &storetest.Subject{Open: func() store.Store { return db.open() }, Wipe: db.wipe}
 		},
 		Lacks: map[storetest.Feature]string{
 			storetest.Skew:    "it has one clock",
@@ -170,7 +170,7 @@ func (db *tables) work(_ context.Context, _ remote.Load, b *engine.Batch, do fun
 }
 
 // keys returns the keys of the range.
-func (db *tables) keys(_ context.Context, _ backend.Part, first, last string, limit int) (keys []string, err error) {
+func (db *tables) keys(_ context.Context, _ storekit.Part, first, last string, limit int) (keys []string, err error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for k := range db.rows {
@@ -185,7 +185,7 @@ func (db *tables) keys(_ context.Context, _ backend.Part, first, last string, li
 // sweep sweeps all keys in one step.
 func (db *tables) sweep() remote.Sweep {
 	return func(context.Context, int) (int, []string, bool, error) {
-		keys, err := db.keys(nil, backend.All, "", "\xff", math.MaxInt)
+		keys, err := db.keys(nil, storekit.All, "", "\xff", math.MaxInt)
 		return 0, keys, true, err
 	}
 }

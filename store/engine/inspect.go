@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Describe fills an entry. Its Condition is "" if the key is free and has no record.
@@ -13,9 +13,9 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 	st.Advance()
 	st.front() // which removes reserved places whose Grace is over
 	st.expire(math.MaxInt)
-	e.Key, _ = backend.ParseKey(st.k)
+	e.Key, _ = storekit.ParseKey(st.k)
 	st.short = !st.queue.complete
-	var count backend.Queue
+	var count storekit.Queue
 	for _, p := range st.queue.places {
 		if p.Kind == kept {
 			continue
@@ -53,7 +53,7 @@ func (st *State) Describe(e *store.Entry, q *store.Query) {
 			st.step(Step{Does: ReadRecord, To: &e.Record.Data})
 		}
 	}
-	backend.Describe(e, len(st.leases.all) > 0, st.unknown(), st.abandoned != nil)
+	storekit.Describe(e, len(st.leases.all) > 0, st.unknown(), st.abandoned != nil)
 }
 
 // blocks returns how much longer a reserved place can block; 0 for a waiter.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 const (
@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 					break
 				}
 				for _, e := range page {
-					if backend.Matches(&e, &q) && !yield(e, nil) {
+					if storekit.Matches(&e, &q) && !yield(e, nil) {
 						return
 					}
 				}
@@ -56,14 +56,14 @@ func (s *Store) some(ctx context.Context, first, last string, q *store.Query) (k
 	}
 	var all []string
 	err = s.server.Try(ctx, func() (err error) {
-		all, err = s.server.List(ctx, backend.PartOf(q), first, last, limit)
+		all, err = s.server.List(ctx, storekit.PartOf(q), first, last, limit)
 		return err
 	})
 	if len(all) >= limit {
 		next = all[len(all)-1] + "\x00" // no key is in between
 	}
 	for _, k := range all {
-		if key, ok := backend.ParseKey(k); ok && backend.Selects(q, key) {
+		if key, ok := storekit.ParseKey(k); ok && storekit.Selects(q, key) {
 			keys = append(keys, k)
 		}
 	}

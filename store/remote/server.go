@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Load is how the rows of keys are loaded.
@@ -26,7 +26,7 @@ const (
 // Server is what a store can do on its server.
 type Server struct {
 	*Closer
-	Listeners backend.Listeners // clients of this process
+	Listeners storekit.Listeners // clients of this process
 
 	MaxElements int           // of one transaction
 	MaxBytes    int           // of one transaction, except for a single element that is larger
@@ -57,7 +57,7 @@ type Server struct {
 	Work func(ctx context.Context, how Load, b *engine.Batch, do func()) error
 	// List returns up to limit keys of a part from first to last, in their order. It may add
 	// keys of other parts.
-	List func(ctx context.Context, part backend.Part, first, last string, limit int) ([]string, error)
+	List func(ctx context.Context, part storekit.Part, first, last string, limit int) ([]string, error)
 
 	// Sweep begins to go through all keys.
 	Sweep func() Sweep
@@ -82,7 +82,7 @@ type Server struct {
 const tries = 8
 
 // tryAgain is the pause before Try makes a call again.
-var tryAgain = pace.Backoff{Min: 2 * time.Millisecond, Max: 16 * time.Millisecond}
+var tryAgain = backoff.Exponential{Min: 2 * time.Millisecond, Max: 16 * time.Millisecond}
 
 // Try makes a call. If the call was undone as a whole, Try makes it again, 8 times at most.
 func Try(ctx context.Context, undone func(error) bool, call func() error) error {

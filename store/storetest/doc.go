@@ -3,9 +3,9 @@
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, &storetest.Harness{
-//			New: func(t testing.TB, turn time.Duration) *storetest.Backend {
+//			New: func(t testing.TB, turn time.Duration) *storetest.Subject {
 //				file := filepath.Join(t.TempDir(), "dibs.db")
-//				return &storetest.Backend{
+//				return &storetest.Subject{
 //					Open: func() store.Store { return open(t, file, turn) },
 //					Wipe: func() { remove(t, file) },
 //				}

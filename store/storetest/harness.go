@@ -17,7 +17,7 @@ type Harness struct {
 	// New makes a fresh, empty backend. A grant that its stores push (see store.Notifier)
 	// lasts for turn, which is always store.PushedTTL with Virtual. New may be called
 	// concurrently, and several times for one test.
-	New func(t testing.TB, turn time.Duration) *Backend
+	New func(t testing.TB, turn time.Duration) *Subject
 
 	// Lacks declares what the backend cannot do, and why.
 	Lacks map[Feature]string
@@ -51,9 +51,9 @@ type Harness struct {
 	Unsure time.Duration
 }
 
-// Backend is one database, or another thing in which a store keeps its keys. Its functions
+// Subject is one database, or another thing in which a store keeps its keys. Its functions
 // are called from one goroutine at a time.
-type Backend struct {
+type Subject struct {
 	// Open opens one more store on the data, as another process would. Without the feature
 	// Processes it is called once, and once after each Restart or Wipe.
 	Open func() store.Store
@@ -75,12 +75,12 @@ type Backend struct {
 type Feature string
 
 // The features. The kit finds out by itself what a store implements and which functions a
-// Backend has. Only Processes must be declared.
+// Subject has. Only Processes must be declared.
 const (
 	Processes Feature = "processes" // several stores on the same data
-	Skew      Feature = "skew"      // Backend.OpenSkewed
-	Restart   Feature = "restart"   // Backend.Restart
-	Wipe      Feature = "wipe"      // Backend.Wipe
+	Skew      Feature = "skew"      // Subject.OpenSkewed
+	Restart   Feature = "restart"   // Subject.Restart
+	Wipe      Feature = "wipe"      // Subject.Wipe
 	Inspector Feature = "inspector" // store.Inspector
 	Notifier  Feature = "notifier"  // store.Notifier
 	Pruner    Feature = "pruner"    // store.Pruner
@@ -134,7 +134,7 @@ func (h *Harness) withDefaults() (*Harness, error) {
 
 // declare reports each feature that is neither there nor declared, and each one that is
 // both.
-func (h *Harness) declare(t testing.TB, b *Backend, s store.Store) {
+func (h *Harness) declare(t testing.TB, b *Subject, s store.Store) {
 	_, inspector := s.(store.Inspector)
 	_, notifier := s.(store.Notifier)
 	_, pruner := s.(store.Pruner)

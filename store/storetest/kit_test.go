@@ -12,7 +12,7 @@ import (
 )
 
 func TestHarnessIsValidated(t *testing.T) {
-	some := func(testing.TB, time.Duration) *Backend { return nil }
+	some := func(testing.TB, time.Duration) *Subject { return nil }
 	for want, h := range map[string]*Harness{
 		"New is nil": {},
 		"Lacks has":  {New: some, Lacks: map[Feature]string{"speed": "it is slow"}},
@@ -41,24 +41,24 @@ type bare struct{ store.Store }
 func TestFeaturesAreDeclared(t *testing.T) {
 	s := model.New(model.None, store.PushedTTL).Open()
 	nothing := func() {}
-	everything := &Backend{OpenSkewed: func(time.Duration) store.Store { return s }, Restart: nothing, Wipe: nothing}
+	everything := &Subject{OpenSkewed: func(time.Duration) store.Store { return s }, Restart: nothing, Wipe: nothing}
 	all := map[Feature]string{}
 	for _, f := range features {
 		all[f] = "a reason"
 	}
 	for name, test := range map[string]struct {
-		backend  *Backend
+		subject  *Subject
 		store    store.Store
 		lacks    map[Feature]string
 		complain []Feature
 	}{
 		"everything there":             {everything, s, nil, nil},
-		"nothing there, all declared":  {&Backend{}, bare{s}, all, nil},
-		"nothing there, none declared": {&Backend{}, bare{s}, nil, []Feature{Skew, Restart, Wipe, Inspector, Notifier, Pruner}},
+		"nothing there, all declared":  {&Subject{}, bare{s}, all, nil},
+		"nothing there, none declared": {&Subject{}, bare{s}, nil, []Feature{Skew, Restart, Wipe, Inspector, Notifier, Pruner}},
 		"everything there, but denied": {everything, s, all, []Feature{Skew, Restart, Wipe, Inspector, Notifier, Pruner}},
 	} {
 		r := newRecorder(t)
-		(&Harness{Lacks: test.lacks}).declare(r, test.backend, test.store)
+		(&Harness{Lacks: test.lacks}).declare(r, test.subject, test.store)
 		if len(r.lines()) != len(test.complain) || r.Failed() != (len(test.complain) > 0) {
 			t.Errorf("%s: %q, want complaints about %q", name, r.lines(), test.complain)
 			continue
@@ -73,7 +73,7 @@ func TestFeaturesAreDeclared(t *testing.T) {
 
 // A property that needs what a backend lacks is named, and not run.
 func TestMissingFeatureIsNamed(t *testing.T) {
-	h, err := (&Harness{New: func(testing.TB, time.Duration) *Backend { return nil },
+	h, err := (&Harness{New: func(testing.TB, time.Duration) *Subject { return nil },
 		Lacks: map[Feature]string{Wipe: "it cannot forget"}}).withDefaults()
 	testkit.Must(t, err)
 	for _, test := range []struct {

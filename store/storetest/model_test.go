@@ -20,9 +20,9 @@ func modelHarness(bug model.Bug, virtual bool) *Harness {
 	return &Harness{
 		Virtual: virtual,
 		Crowd:   1000,
-		New: func(_ testing.TB, turn time.Duration) *Backend {
+		New: func(_ testing.TB, turn time.Duration) *Subject {
 			b := model.New(bug, turn)
-			return &Backend{
+			return &Subject{
 				Open:       func() store.Store { return b.Open() },
 				OpenSkewed: func(time.Duration) store.Store { return b.Open() },
 				Restart:    b.Restart,
@@ -95,7 +95,7 @@ func slowHarness(kind model.Bug, name string, seed uint64) *Harness {
 		time.Sleep(d)
 	}
 	made := h.New
-	h.New = func(t testing.TB, turn time.Duration) *Backend {
+	h.New = func(t testing.TB, turn time.Duration) *Subject {
 		b := made(t, turn)
 		open, skewed := b.Open, b.OpenSkewed
 		b.Open = func() store.Store { return &slowStore{open().(*model.Store), stall} }

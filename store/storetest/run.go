@@ -101,7 +101,7 @@ func try(t *testing.T, h *Harness, p Property) *recorder {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.Check(&Trial{TB: r, h: h, turn: turn, backend: h.New(r, turn)})
+			p.Check(&Trial{TB: r, h: h, turn: turn, subject: h.New(r, turn)})
 		}()
 		<-done
 	}

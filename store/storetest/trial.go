@@ -16,7 +16,7 @@ type Trial struct {
 
 	h       *Harness
 	turn    time.Duration // how long a pushed grant lasts
-	backend *Backend
+	subject *Subject
 	shared  store.Store // the only store, where there cannot be two
 }
 
@@ -35,29 +35,29 @@ const limit = time.Minute
 // several, else the one there is.
 func (t *Trial) process() *process {
 	if t.h.lacks(Processes) == "" {
-		return &process{t: t, store: t.backend.Open()}
+		return &process{t: t, store: t.subject.Open()}
 	}
 	if t.shared == nil {
-		t.shared = t.backend.Open()
+		t.shared = t.subject.Open()
 	}
 	return &process{t: t, store: t.shared}
 }
 
 // skewed opens a store in a process whose clock is wrong.
 func (t *Trial) skewed(d time.Duration) *process {
-	return &process{t: t, store: t.backend.OpenSkewed(d)}
+	return &process{t: t, store: t.subject.OpenSkewed(d)}
 }
 
 // restart stops and starts the backend, and opens a store on it.
 func (t *Trial) restart() *process {
-	t.backend.Restart()
+	t.subject.Restart()
 	t.shared = nil
 	return t.process()
 }
 
 // wipe makes the backend lose its data, and opens a store on it.
 func (t *Trial) wipe() *process {
-	t.backend.Wipe()
+	t.subject.Wipe()
 	t.shared = nil
 	return t.process()
 }

@@ -13,7 +13,7 @@ import (
 	"unicode"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // openLimit bounds opening a store and the first question to it, so that a command reports
@@ -64,7 +64,7 @@ func (s *Store) Probe(ctx context.Context) error {
 		}
 		return nil
 	}
-	return backend.Probe(ctx, s.Store)
+	return storekit.Probe(ctx, s.Store)
 }
 
 // Check returns what is wrong with the set-up of the store's backend and with its URL, in any

@@ -14,7 +14,7 @@ import (
 func TestConformance(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
+		New: func(t testing.TB, _ time.Duration) *storetest.Subject {
 			kv := &casstore.Memory{}
 			var open []*casstore.Store
 			closeAll := func() {
@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 				open = nil
 			}
 			t.Cleanup(closeAll)
-			return &storetest.Backend{
+			return &storetest.Subject{
 				Open: func() store.Store {
 					s, err := casstore.Open(t.Context(), kv, &casstore.Options{Tick: tick, MaxObject: 64 << 20, MaxWaiters: 1000, PruneEvery: 24 * time.Hour})
 					testkit.Must(t, err)

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // Clock is the time of a store, in microseconds. A Register is one.
@@ -111,7 +111,7 @@ func (r *Register) Now(ctx context.Context) (least, most int64, err error) {
 			end = now + min(planned, r.o.Tick)*5/4
 		}
 		if now < end {
-			if err := pace.Sleep(ctx, max(planned/8, time.Millisecond)); err != nil {
+			if err := backoff.Sleep(ctx, max(planned/8, time.Millisecond)); err != nil {
 				return 0, 0, err
 			}
 			continue

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
@@ -62,7 +62,7 @@ const (
 )
 
 // again is the pause before a step begins again.
-var again = pace.Backoff{Min: time.Millisecond, Max: 64 * time.Millisecond}
+var again = backoff.Exponential{Min: time.Millisecond, Max: 64 * time.Millisecond}
 
 // Open opens the store in a KV. Options may be nil. First it proves on an object of its own that
 // the KV heeds the conditions of writes: otherwise the error is ErrUnconditional.
@@ -266,7 +266,7 @@ func keyOf(name string) string {
 }
 
 // list returns the keys from first to last.
-func (s *Store) list(ctx context.Context, _ backend.Part, first, last string, limit int) (all []string, err error) {
+func (s *Store) list(ctx context.Context, _ storekit.Part, first, last string, limit int) (all []string, err error) {
 	after, end := keys, nameOf(last)
 	if first != "" {
 		// The name before that of first: hex has no digit below 0.

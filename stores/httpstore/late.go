@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/leaseapi"
-	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -92,7 +92,7 @@ func (s *Store) undoLate(settled []store.Settlement, errs []error) {
 
 // undoAll settles the late claims whenever they are due, until none is left.
 func (s *Store) undoAll() {
-	for pace.Sleep(s.stopped, lateUndo) == nil {
+	for backoff.Sleep(s.stopped, lateUndo) == nil {
 		due, more := s.dueLate()
 		for part := range slices.Chunk(due, leaseapi.MaxElements) {
 			ctx, cancel := context.WithTimeout(s.stopped, undoTimeout)

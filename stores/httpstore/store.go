@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/internal/leaseapi"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Options are how a Store reaches its servers. The zero value and nil mean the defaults.
@@ -37,7 +37,7 @@ type Store struct {
 	stopped context.Context
 	running sync.WaitGroup
 
-	listeners backend.Listeners
+	listeners storekit.Listeners
 
 	mu       sync.Mutex
 	watching map[store.Token]*watch

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -101,7 +101,7 @@ func (s *Store) look(g *group) {
 		}
 		if err != nil {
 			// The waiters ask by themselves meanwhile.
-			_ = pace.Sleep(s.stopped, watchPause)
+			_ = backoff.Sleep(s.stopped, watchPause)
 			continue
 		}
 		for i, a := range answers {

@@ -14,8 +14,8 @@ import (
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		Virtual: true,
-		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
-			return &storetest.Backend{
+		New: func(t testing.TB, _ time.Duration) *storetest.Subject {
+			return &storetest.Subject{
 				Open: func() store.Store {
 					s := open(t, nil)
 					t.Cleanup(func() { emptied(t, s) })

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // List implements store.Inspector. A key that exists from the beginning to the end is listed
@@ -25,7 +25,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 				st.Describe(&found, &q)
 				return nil
 			})
-			if found.Key = key; backend.Matches(&found, &q) && !yield(found, nil) {
+			if found.Key = key; storekit.Matches(&found, &q) && !yield(found, nil) {
 				return
 			}
 		}
@@ -38,17 +38,17 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 // keysOf returns the keys that the query may match.
 func (s *Store) keysOf(q *store.Query) (keys []store.Key) {
 	if q.Namespace != nil && q.Name != "" {
-		if k := (store.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(q, k) {
+		if k := (store.Key{Namespace: *q.Namespace, Name: q.Name}); storekit.Selects(q, k) {
 			return []store.Key{k}
 		}
 		return nil
 	}
-	part := backend.PartOf(q)
+	part := storekit.PartOf(q)
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for k, e := range sh.entries {
-			if e.in(part) && backend.Selects(q, k) {
+			if e.in(part) && storekit.Selects(q, k) {
 				keys = append(keys, k)
 			}
 		}
@@ -58,11 +58,11 @@ func (s *Store) keysOf(q *store.Query) (keys []store.Key) {
 }
 
 // in reports whether the entry is in that part of the keys.
-func (e *entry) in(part backend.Part) bool {
+func (e *entry) in(part storekit.Part) bool {
 	switch part {
-	case backend.Live:
+	case storekit.Live:
 		return e.life != nil
-	case backend.Kept:
+	case storekit.Kept:
 		return e.record.Ends != 0
 	}
 	return true

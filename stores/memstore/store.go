@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // shardCount is a power of two, large enough that two callers rarely use one shard at once.
@@ -27,7 +27,7 @@ type Store struct {
 	keys   atomic.Int64
 	bytes  atomic.Int64 // of records and progress
 
-	listeners backend.Listeners
+	listeners storekit.Listeners
 	sweeper   sweeper
 	reclaimed atomic.Uint32 // the shard with which the next reclaim begins
 	swept     atomic.Uint64 // how much all sweeps have removed

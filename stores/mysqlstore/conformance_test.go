@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 // theirs have servers of their own.
 func conform(t *testing.T, shared func() *servertest.MariaDBServer, own servertest.MariaDBOptions) {
 	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, turn time.Duration) *storetest.Backend {
+		New: func(t testing.TB, turn time.Duration) *storetest.Subject {
 			var server *servertest.MariaDBServer
 			if restarts(t) {
 				server = servertest.MariaDB(t, &own)
@@ -29,7 +29,7 @@ func conform(t *testing.T, shared func() *servertest.MariaDBServer, own serverte
 				server = shared()
 			}
 			o := &Options{Prefix: testkit.Own(), pushedTTL: turn}
-			return &storetest.Backend{
+			return &storetest.Subject{
 				Open:    func() store.Store { return open(t, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { drop(server, o.Prefix) },

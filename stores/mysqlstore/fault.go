@@ -9,7 +9,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // The errors of the server, for errors.Is. The text of an error has the server's own words and
@@ -98,7 +98,7 @@ func explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, known := errors.AsType[*backend.Fault](err); known {
+	if _, known := errors.AsType[*storekit.Fault](err); known {
 		return err
 	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
@@ -106,7 +106,7 @@ func explain(err error) error {
 			if f.is == ErrUnauthorized {
 				f.cure = grant(e.Message) + f.cure
 			}
-			return &backend.Fault{Is: f.is, Said: err, Text: fmt.Sprintf("%s (%d)", e.Message, e.Number), Cure: f.cure}
+			return &storekit.Fault{Is: f.is, Said: err, Text: fmt.Sprintf("%s (%d)", e.Message, e.Number), Cure: f.cure}
 		}
 		return fmt.Errorf("mysqlstore: the server said: %w", err)
 	}
@@ -117,7 +117,7 @@ func explain(err error) error {
 		return err
 	}
 	if errors.Is(err, mysql.ErrNoTLS) {
-		return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "turn TLS on in the server (ssl_cert and ssl_key), or write tls=false in the URL if nobody can listen in between"}
+		return &storekit.Fault{Is: ErrUnreachable, Said: err, Cure: "turn TLS on in the server (ssl_cert and ssl_key), or write tls=false in the URL if nobody can listen in between"}
 	}
-	return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "check that it runs and listens at the address; the outcome of the call is unknown"}
+	return &storekit.Fault{Is: ErrUnreachable, Said: err, Cure: "check that it runs and listens at the address; the outcome of the call is unknown"}
 }

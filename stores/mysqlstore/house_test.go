@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/store", house.Root + "/store/backend", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/errtype", house.Root + "/internal/product", "github.com/go-sql-driver/mysql"},
+		Imports: []string{house.Root, house.Root + "/store", house.Root + "/store/storekit", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/errtype", house.Root + "/internal/product", "github.com/go-sql-driver/mysql"},
 		Tests: []string{
 			house.Root + "/idempotency", house.Root + "/store/storetest", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house",
 			house.Root + "/internal/prove/servertest", house.Root + "/stores/internal/sqltest",

@@ -4,9 +4,9 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 const (
@@ -136,18 +136,18 @@ func readQueue(s *script, b *engine.Batch, k string) {
 }
 
 // list returns keys.
-func (s *Store) list(ctx context.Context, part backend.Part, first, last string, limit int) (keys []string, err error) {
+func (s *Store) list(ctx context.Context, part storekit.Part, first, last string, limit int) (keys []string, err error) {
 	ask := s.script()
 	some := func(from, which string) *script {
 		ask.raw("(SELECT DISTINCT k FROM " + from + " WHERE k>=").value(first).raw(" AND k<=").value(last)
 		return ask.raw(which + " ORDER BY k LIMIT ").value(int64(limit)).raw(")")
 	}
 	switch part {
-	case backend.Live: // a key with a place or an abandoned lease may have no lease
+	case storekit.Live: // a key with a place or an abandoned lease may have no lease
 		some("@key FORCE INDEX (listed)", " AND listed=1 AND token>''").raw(" UNION ")
 		some("@holder FORCE INDEX (PRIMARY)", "").raw(" UNION ")
 		some("@waiter FORCE INDEX (PRIMARY)", "").raw(" ORDER BY k LIMIT ").value(int64(limit))
-	case backend.Kept:
+	case storekit.Kept:
 		some("@key FORCE INDEX (PRIMARY)", " AND rec_ends>0")
 	default:
 		some("@key FORCE INDEX (PRIMARY)", "")

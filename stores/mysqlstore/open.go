@@ -18,7 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs/internal/product"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // openLimit bounds Open and New. Only tests change it.
@@ -119,7 +119,7 @@ func (s *Store) begin(ctx context.Context) error {
 	defer cancel()
 	if err := s.meet(meeting); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "it does not answer in time; check that it does not hang, and that it is a MySQL or MariaDB"}
+			return &storekit.Fault{Is: ErrUnreachable, Said: err, Cure: "it does not answer in time; check that it does not hang, and that it is a MySQL or MariaDB"}
 		}
 		return err
 	}
@@ -139,14 +139,14 @@ func (s *Store) begin(ctx context.Context) error {
 	case have > version:
 		return tooNew(have)
 	case have < version:
-		return &backend.Fault{
+		return &storekit.Fault{
 			Is:   ErrNotMigrated,
 			Said: fmt.Errorf("the tables %s_… have version %d, this program needs %d", s.names.prefix, have, version),
 			Cure: migrateCure,
 		}
 	}
 	// This call finds out whether the tables exist, and the user may read them.
-	if err := backend.Probe(meeting, s); err != nil || s.options.ReadOnly {
+	if err := storekit.Probe(meeting, s); err != nil || s.options.ReadOnly {
 		return err
 	}
 	return s.requireRights(meeting)
@@ -178,7 +178,7 @@ func (s *Store) meet(ctx context.Context) error {
 		return err
 	}
 	if tooOld(version) {
-		return &backend.Fault{
+		return &storekit.Fault{
 			Is: ErrUnsupported, Said: fmt.Errorf("its version is %s", version),
 			Cure: "use MySQL 8.0 or newer, or MariaDB 10.6 or newer",
 		}
@@ -211,7 +211,7 @@ func refuse(met *product.Met) error {
 	if p == nil {
 		return nil
 	}
-	return &backend.Fault{Is: ErrUnsupported, Said: errors.New(p.Refusal()), Cure: p.Remedy()}
+	return &storekit.Fault{Is: ErrUnsupported, Said: errors.New(p.Refusal()), Cure: p.Remedy()}
 }
 
 // tooOld reads "8.0.36" or "10.11.6-MariaDB-0+deb12u1".

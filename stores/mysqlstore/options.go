@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
@@ -56,7 +56,7 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	d.pushedTTL = cmp.Or(d.pushedTTL, store.PushedTTL)
 	switch {
-	case !backend.IsIdentifier(d.Prefix, 32):
+	case !storekit.IsIdentifier(d.Prefix, 32):
 		return d, fmt.Errorf("mysqlstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)
 	case d.MaxWaiters < 0 || d.MaxWaiters > 1<<30:
 		return d, fmt.Errorf("mysqlstore: Options.MaxWaiters is %d; it must be 1 to %d", d.MaxWaiters, 1<<30)

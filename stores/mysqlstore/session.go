@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 const (
@@ -62,7 +62,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	defer cancel()
 	conn, err := c.Connector.Connect(dialing)
 	if err == io.EOF { // of the driver's own query, which has no row then
-		return nil, &backend.Fault{
+		return nil, &storekit.Fault{
 			Is: ErrUnreachable, Said: errors.New("it answers a SELECT with no row"),
 			Cure: "its global sql_select_limit is 0: SET GLOBAL sql_select_limit = 18446744073709551615",
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
@@ -74,7 +74,7 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	s := &Store{options: options, names: namer{prefix: options.Prefix}, config: own(config)}
 	c, err := mysql.NewConnector(s.config)
 	if err != nil {
-		return nil, &backend.Fault{Is: ErrURL, Said: err, Cure: "correct the configuration"}
+		return nil, &storekit.Fault{Is: ErrURL, Said: err, Cure: "correct the configuration"}
 	}
 	s.front, s.back, s.polls = pool(c, frontConns), pool(c, backConns), pool(c, 1)
 	s.server = &remote.Server{

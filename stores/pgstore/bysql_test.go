@@ -32,12 +32,12 @@ func TestConformanceBySQL(t *testing.T) {
 func conformBySQL(t *testing.T, url func(testing.TB, *servertest.PostgresServer) string) {
 	storetest.Run(t, &storetest.Harness{
 		Parallel: 6, // each pooler has up to 20 connections
-		New: func(trial testing.TB, turn time.Duration) *storetest.Backend {
+		New: func(trial testing.TB, turn time.Duration) *storetest.Subject {
 			server, o := serverFor(trial), ownNames()
 			at := url(trial, server)
 			o.pushedTTL = turn
 			trial.Cleanup(func() { checkListed(trial, server, o) })
-			return &storetest.Backend{
+			return &storetest.Subject{
 				Open:    func() store.Store { return openBySQL(trial, at, o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { dropSchema(server, o) },

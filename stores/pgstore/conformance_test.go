@@ -12,11 +12,11 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel() // it mostly waits
 	storetest.Run(t, &storetest.Harness{
-		New: func(trial testing.TB, turn time.Duration) *storetest.Backend {
+		New: func(trial testing.TB, turn time.Duration) *storetest.Subject {
 			server, o := serverFor(trial), ownNames()
 			o.pushedTTL = turn
 			trial.Cleanup(func() { checkListed(t, server, o) })
-			return &storetest.Backend{
+			return &storetest.Subject{
 				Open:    func() store.Store { return open(trial, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { dropSchema(server, o) },

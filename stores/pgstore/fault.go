@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/dibs-go/dibs/internal/errtype"
-	"github.com/dibs-go/dibs/internal/nearest"
+	"github.com/dibs-go/dibs/internal/suggest"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // The errors of the server, for errors.Is. The text of an error has the server's own words and
@@ -75,7 +75,7 @@ var faults = map[string]struct {
 
 // fault returns an error with its meaning and its cure.
 func fault(is, said error, cure string) error {
-	f := &backend.Fault{Is: is, Said: said, Cure: cure}
+	f := &storekit.Fault{Is: is, Said: said, Cure: cure}
 	if e, ok := errors.AsType[*pgconn.PgError](said); ok {
 		f.Text = fmt.Sprintf("%s (%s)", e.Message, e.Code)
 	}
@@ -87,12 +87,12 @@ func explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, known := errors.AsType[*backend.Fault](err); known {
+	if _, known := errors.AsType[*storekit.Fault](err); known {
 		return err
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if name, ok := misspelt(e); ok {
-			meant, _ := nearest.Name(name, parameters, nil)
+			meant, _ := suggest.Name(name, parameters, nil)
 			return fault(ErrURL, err, fmt.Sprintf("the URL has the parameter %q, which neither the store nor the server knows; did you mean %s?", name, meant))
 		}
 		if cure, ok := grant(e); ok {

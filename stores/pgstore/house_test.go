@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root, house.Root + "/store", house.Root + "/store/backend", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/errtype", house.Root + "/internal/nearest", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/jackc/pgx/v5/..."},
+		Imports: []string{house.Root, house.Root + "/store", house.Root + "/store/storekit", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/errtype", house.Root + "/internal/suggest", house.Root + "/internal/backoff", house.Root + "/internal/product", "github.com/jackc/pgx/v5/..."},
 		Tests: []string{
 			house.Root + "/store/storetest", house.Root + "/internal/prove/bysql", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house",
 			house.Root + "/internal/prove/servertest", house.Root + "/stores/internal/sqltest", house.Root + "/internal/prove/wire",

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
@@ -50,7 +50,7 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 	exec(fmt.Sprintf(`INSERT INTO @key (k, fence, rec_token, rec_written, rec_ends, rec_data, listed)
 		SELECT '\x00'::bytea || convert_to('order ' || i, 'UTF8'), i, decode(md5(i::text), 'hex'), @now(), @now() + 3600000000, 'answer', false
 		FROM generate_series(1, %d) i`, sqltest.DoneKeys))
-	read := func(part backend.Part) float64 {
+	read := func(part storekit.Part) float64 {
 		t.Helper()
 		var text string
 		tx, err := db.BeginTx(t.Context(), nil)
@@ -68,10 +68,10 @@ func TestListReadsNoRecordsForLiveKeys(t *testing.T) {
 		if counted {
 			exec("ANALYZE @key")
 		}
-		if n := read(backend.Live); n > float64(3*live) {
+		if n := read(storekit.Live); n > float64(3*live) {
 			t.Errorf("to list %d live keys among %d, %v rows were read (counted: %v)", live, sqltest.DoneKeys, n, counted)
 		}
-		if n := read(backend.Kept); n > 2*256 {
+		if n := read(storekit.Kept); n > 2*256 {
 			t.Errorf("to list 256 keys that are done, %v rows were read (counted: %v)", n, counted)
 		}
 	}

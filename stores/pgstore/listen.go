@@ -9,11 +9,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // listenAgain is the pause before a lost connection is made again.
-var listenAgain = pace.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
+var listenAgain = backoff.Exponential{Min: 10 * time.Millisecond, Max: time.Second}
 
 const (
 	// A connection without a message for pingGap is asked, and has pingLimit to answer.

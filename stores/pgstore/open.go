@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs/internal/product"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // openLimit bounds Open and New, migrateLimit the migration with Options.Migrate, and
@@ -149,7 +149,7 @@ func (s *Store) begin(ctx context.Context) error {
 		return s.read(meeting)
 	}
 	// This call finds out whether the functions exist, and the user may call them.
-	if err := backend.Probe(meeting, s); err != nil {
+	if err := storekit.Probe(meeting, s); err != nil {
 		return err
 	}
 	return s.requireRights(meeting)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
@@ -79,9 +79,9 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	d.pushedTTL = cmp.Or(d.pushedTTL, store.PushedTTL)
 	switch {
-	case !backend.IsIdentifier(d.Schema, 63):
+	case !storekit.IsIdentifier(d.Schema, 63):
 		return d, fmt.Errorf("pgstore: Options.Schema is %q; it must be a lower-case letter or '_', then up to 62 of these and digits", d.Schema)
-	case !backend.IsIdentifier(d.Prefix, 32):
+	case !storekit.IsIdentifier(d.Prefix, 32):
 		return d, fmt.Errorf("pgstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)
 	case d.ReadOnly && d.Migrate:
 		return d, errors.New("pgstore: Options.Migrate creates tables, and Options.ReadOnly writes nothing; leave one of them out")

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // statements are what the store sends.
@@ -19,7 +19,7 @@ type statements struct {
 	writeRows, writeLeases, writePlaces, dropLeases, dropPlaces, dropNumbers, notify *statement // see Store.write
 	steps                                                                            [engine.ReadSize + 1]*statement
 
-	list [backend.Kept + 1]*statement // by the part
+	list [storekit.Kept + 1]*statement // by the part
 }
 
 const (
@@ -139,9 +139,9 @@ func (n namer) statements() *statements {
 	// places has no row in @key.
 	queues, leases := some("DISTINCT k FROM @waiter", ""), some("DISTINCT k FROM @holder", "")
 	s.list = [...]*statement{
-		backend.All:  list("list", some("k FROM @key", " AND (token <> '' OR busy OR rec_ends > 0)"), queues),
-		backend.Live: list("list_live", some("k FROM @key", " AND listed AND token <> ''"), leases, queues),
-		backend.Kept: list("list_kept", some("k FROM @key", " AND rec_ends > 0")),
+		storekit.All:  list("list", some("k FROM @key", " AND (token <> '' OR busy OR rec_ends > 0)"), queues),
+		storekit.Live: list("list_live", some("k FROM @key", " AND listed AND token <> ''"), leases, queues),
+		storekit.Kept: list("list_kept", some("k FROM @key", " AND rec_ends > 0")),
 	}
 	for does, sql := range map[engine.Does]string{
 		engine.WriteRecord:   "UPDATE @key SET rec_data = $2 WHERE k = $1",

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // work is a transaction on some keys, in two round trips: it loads them, do changes them, and
@@ -178,7 +178,7 @@ func messages(wakeUps []engine.WakeUp) (rows [][]any) {
 }
 
 // list returns keys that have something to list, also keys that have only reserved places.
-func (s *Store) list(ctx context.Context, part backend.Part, first, last string, limit int) (keys []string, err error) {
+func (s *Store) list(ctx context.Context, part storekit.Part, first, last string, limit int) (keys []string, err error) {
 	ask := query{s.sql.list[part], values(first, last, int64(limit)), func(r *reading) {
 		var k string
 		r.scan(&k)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Names of Findings, beside "product".
@@ -84,7 +84,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err := s.checkNames(ctx, c, servers); err != nil {
 		return nil, err
 	}
-	if err := backend.Probe(ctx, s); errors.Is(err, ErrUnauthorized) {
+	if err := storekit.Probe(ctx, s); errors.Is(err, ErrUnauthorized) {
 		// It says nothing of the user of the programs, who needs more rights.
 		c.find(findRights, store.SeverityUnchecked,
 			fmt.Sprintf("This user may not take leases, so it is unknown whether the programs that use the store may, and may subscribe (%v).", err),
@@ -99,7 +99,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 			"Give it the rights that the README of redisstore lists.")
 	} else if err != nil {
 		return nil, err
-	} else if err := backend.Try(ctx, s); errors.Is(err, ErrReadOnly) || errors.Is(err, store.ErrFull) {
+	} else if err := storekit.Try(ctx, s); errors.Is(err, ErrReadOnly) || errors.Is(err, store.ErrFull) {
 		c.find(findWrites, store.SeverityDangerous, fmt.Sprintf("The server refuses claims (%v).", err), "Do what the error says; until then nothing is granted.")
 	} else if err != nil && !errors.Is(err, ErrNotReplicated) { // see checkReplication
 		return nil, err

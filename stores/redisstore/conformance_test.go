@@ -18,9 +18,9 @@ func TestConformance(t *testing.T) {
 }
 
 // conform checks all properties on backends of one kind.
-func conform(t *testing.T, backend func(testing.TB, time.Duration) *storetest.Backend) {
+func conform(t *testing.T, subject func(testing.TB, time.Duration) *storetest.Subject) {
 	storetest.Run(t, &storetest.Harness{
-		New: backend,
+		New: subject,
 		Lacks: map[storetest.Feature]string{
 			storetest.Skew:   "it reads no clock of its process; see TestNoClock",
 			storetest.Pruner: "the server forgets by itself what has ended",
@@ -30,8 +30,8 @@ func conform(t *testing.T, backend func(testing.TB, time.Duration) *storetest.Ba
 
 // standalone returns backends on the server that all share. Those that restart theirs
 // have servers of their own.
-func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptions) func(testing.TB, time.Duration) *storetest.Backend {
-	return func(t testing.TB, turn time.Duration) *storetest.Backend {
+func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptions) func(testing.TB, time.Duration) *storetest.Subject {
+	return func(t testing.TB, turn time.Duration) *storetest.Subject {
 		server := shared()
 		if restarts(t) {
 			server = servertest.Redis(t, &own)
@@ -39,7 +39,7 @@ func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptio
 		o := &Options{Prefix: testkit.Own(), pushedTTL: turn}
 		wiped := func() { wipe(t, server, o.Prefix) }
 		t.Cleanup(wiped) // what is left slows others' lists
-		return &storetest.Backend{
+		return &storetest.Subject{
 			Open:    func() store.Store { return open(t, server.URL(), o) },
 			Restart: func() { server.Kill(); server.Restart() },
 			Wipe:    wiped,

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 const (
@@ -80,7 +80,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 	defer context.AfterFunc(d.closing, cancel)()
 	conn, err := netDialer.DialContext(ctx, d.network, addr)
 	if err != nil {
-		return nil, &backend.Fault{Is: ErrUnreachable, Text: err.Error(), Cure: "check that the server runs and listens at the address, and that no firewall is in between"}
+		return nil, &storekit.Fault{Is: ErrUnreachable, Text: err.Error(), Cure: "check that the server runs and listens at the address, and that no firewall is in between"}
 	}
 	if config != nil {
 		if conn, err = handshake(ctx, d.limit, conn, addr, config); err != nil {
@@ -115,7 +115,7 @@ func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr str
 	}
 	conn.Close()
 	if ctx.Err() != nil {
-		return nil, &backend.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or does not speak TLS: write redis instead of rediss"}
+		return nil, &storekit.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or does not speak TLS: write redis instead of rediss"}
 	}
 	cure := "is it the right address?"
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
@@ -123,7 +123,7 @@ func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr str
 	} else if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		cure = "set the certificate authority with ?ca=FILE, and the name in the certificate with ?server-name="
 	}
-	return nil, &backend.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error(), Cure: cure}
+	return nil, &storekit.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error(), Cure: cure}
 }
 
 // refusals are first answers after which the server closes the connection.
@@ -140,7 +140,7 @@ var refusals = []struct {
 func ping(ctx context.Context, limit time.Duration, conn net.Conn, addr string, secure bool) error {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
-		return &backend.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error()}
+		return &storekit.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error()}
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	answer, err := exchange(conn, "*1\r\n$4\r\nPING\r\n")
@@ -153,7 +153,7 @@ func ping(ctx context.Context, limit time.Duration, conn net.Conn, addr string, 
 	case err == nil && answer[0] == '-':
 		for _, r := range refusals {
 			if strings.HasPrefix(message, r.begins) {
-				return &backend.Fault{Is: r.is, Text: message[1:], Cure: r.cure}
+				return &storekit.Fault{Is: r.is, Text: message[1:], Cure: r.cure}
 			}
 		}
 		// It wants a password, or loads its data: the client sees that itself.
@@ -162,13 +162,13 @@ func ping(ctx context.Context, limit time.Duration, conn net.Conn, addr string, 
 		if answer[0] == 0x15 { // an alert
 			cure = "it seems to speak TLS: write rediss instead of redis"
 		}
-		return &backend.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("%s is not a Redis; it answers %q", addr, message), Cure: cure}
+		return &storekit.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("%s is not a Redis; it answers %q", addr, message), Cure: cure}
 	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
-		return &backend.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or is not a Redis"}
+		return &storekit.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or is not a Redis"}
 	case secure:
-		return &backend.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may want a certificate: ?cert=FILE&key=FILE"}
+		return &storekit.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may want a certificate: ?cert=FILE&key=FILE"}
 	default:
-		return &backend.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may speak TLS (write rediss instead of redis), or refuse this host"}
+		return &storekit.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may speak TLS (write rediss instead of redis), or refuse this host"}
 	}
 	return conn.SetDeadline(time.Time{})
 }

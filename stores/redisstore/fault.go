@@ -11,7 +11,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/errtype"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Faults of the server, for errors.Is. The error's text contains the server's own words
@@ -94,13 +94,13 @@ func grant(message string) string {
 
 // meaning returns the meaning of a server's message, and whether the whole call failed.
 // It returns nil for an unknown message.
-func meaning(message string) (f *backend.Fault, all bool) {
+func meaning(message string) (f *storekit.Fault, all bool) {
 	for _, f := range faults {
 		if strings.HasPrefix(strings.TrimPrefix(message, "ERR "), f.begins) {
 			if f.is == ErrUnauthorized {
 				f.cure = grant(message) + f.cure
 			}
-			return &backend.Fault{Is: f.is, Text: message, Cure: f.cure}, f.all
+			return &storekit.Fault{Is: f.is, Text: message, Cure: f.cure}, f.all
 		}
 	}
 	return nil, false
@@ -119,7 +119,7 @@ func explain(command string, err error) error {
 		}
 		return fmt.Errorf("redisstore: the server answered: %s%w", command, err)
 	}
-	switch _, known := errors.AsType[*backend.Fault](err); {
+	switch _, known := errors.AsType[*storekit.Fault](err); {
 	case known:
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -10,7 +10,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root + "/store", house.Root + "/store/backend", house.Root + "/internal/errtype", house.Root + "/internal/pace", house.Root + "/internal/product", "github.com/redis/rueidis"},
+		Imports: []string{house.Root + "/store", house.Root + "/store/storekit", house.Root + "/internal/errtype", house.Root + "/internal/backoff", house.Root + "/internal/product", "github.com/redis/rueidis"},
 		Tests: []string{
 			house.Root, house.Root + "/store/storetest", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house",
 			house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/wire", house.Root + "/stores/internal/sqltest",

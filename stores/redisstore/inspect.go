@@ -12,21 +12,21 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // scanned is the COUNT of each SCAN.
 const scanned = "512"
 
 // kindsOf are the kinds of names that the keys of a part have.
-var kindsOf = map[backend.Part][]byte{backend.All: {'s', 'r'}, backend.Live: {'s'}, backend.Kept: {'r'}}
+var kindsOf = map[storekit.Part][]byte{storekit.All: {'s', 'r'}, storekit.Live: {'s'}, storekit.Kept: {'r'}}
 
 // longHeld is MINUTE of lua/state.lua.
 const longHeld = time.Minute
 
 // isListed reports whether all keys that the query selects are under the listed names.
 func isListed(q *store.Query) bool {
-	return q.HeldFor >= longHeld && backend.PartOf(q) == backend.Live && !slices.Contains(q.Conditions, store.ConditionAbandoned)
+	return q.HeldFor >= longHeld && storekit.PartOf(q) == storekit.Live && !slices.Contains(q.Conditions, store.ConditionAbandoned)
 }
 
 // List implements store.Inspector with SCAN and other commands that only read. With a HeldFor of
@@ -40,7 +40,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 			return
 		}
 		if q.Namespace != nil && q.Name != "" {
-			if k := (store.Key{Namespace: *q.Namespace, Name: q.Name}); backend.Selects(&q, k) {
+			if k := (store.Key{Namespace: *q.Namespace, Name: q.Name}); storekit.Selects(&q, k) {
 				s.list(ctx, &q, []store.Key{k}, yield)
 			}
 			return
@@ -67,7 +67,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 func (s *Store) scan(ctx context.Context, q *store.Query) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for _, node := range s.masters(ctx) {
-			for _, kind := range kindsOf[backend.PartOf(q)] {
+			for _, kind := range kindsOf[storekit.PartOf(q)] {
 				for cursor, more := uint64(0), true; more; more = cursor != 0 {
 					part, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
 						"MATCH", s.names.pattern(kind, q.Namespace), "COUNT", scanned).Build()).AsScanEntry()
@@ -125,7 +125,7 @@ func (s *Store) unseen(q *store.Query, names []string, seen map[store.Key]struct
 	var keys []store.Key
 	for _, name := range names {
 		k, ok := s.names.parse(name)
-		if _, was := seen[k]; ok && !was && backend.Selects(q, k) {
+		if _, was := seen[k]; ok && !was && storekit.Selects(q, k) {
 			seen[k] = struct{}{}
 			keys = append(keys, k)
 		}
@@ -159,7 +159,7 @@ func (s *Store) list(ctx context.Context, q *store.Query, keys []store.Key, yiel
 		return false
 	}
 	for _, e := range entries {
-		if backend.Matches(&e.Entry, q) && !yield(e.Entry, nil) {
+		if storekit.Matches(&e.Entry, q) && !yield(e.Entry, nil) {
 			return false
 		}
 	}

@@ -22,21 +22,21 @@ var sharedValkey = sync.OnceValue(func() *servertest.RedisServer {
 
 func TestConformanceOfModes(t *testing.T) {
 	t.Parallel()
-	for name, backend := range map[string]func(testing.TB, time.Duration) *storetest.Backend{
+	for name, subject := range map[string]func(testing.TB, time.Duration) *storetest.Subject{
 		"Valkey":   standalone(sharedValkey, servertest.RedisOptions{Valkey: true, Persistence: servertest.AOF}),
 		"Sentinel": onSentinels,
 		"Cluster":  onCluster,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			conform(t, backend)
+			conform(t, subject)
 		})
 	}
 }
 
 // onSentinels returns a backend on the sentinels that all share. A restart is a
 // failover; tests of failovers have their own sentinels.
-func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
+func onSentinels(t testing.TB, turn time.Duration) *storetest.Subject {
 	own := restarts(t)
 	var sentinels *servertest.Sentinels
 	if own {
@@ -49,7 +49,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	if !own {
 		t.Cleanup(wiped) // what is left slows others' lists
 	}
-	return &storetest.Backend{
+	return &storetest.Subject{
 		Open: func() store.Store { return open(t, sentinels.URL(), o) },
 		Wipe: wiped,
 		Restart: func() {
@@ -67,7 +67,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 
 // onCluster returns a backend on the cluster that all share. Tests that restart
 // theirs have their own.
-func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
+func onCluster(t testing.TB, turn time.Duration) *storetest.Subject {
 	own := restarts(t)
 	var cluster *servertest.Cluster
 	if own {
@@ -88,7 +88,7 @@ func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 	if !own {
 		t.Cleanup(wiped)
 	}
-	return &storetest.Backend{
+	return &storetest.Subject{
 		Open: func() store.Store { return open(t, cluster.URL(), o) },
 		Wipe: wiped,
 		Restart: func() {

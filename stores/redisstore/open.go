@@ -13,7 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 const (
@@ -160,7 +160,7 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 	// The user may lack the right to ask. Then the server is what it seems to be.
 	if info, err := s.client.Do(ctx, s.client.B().Info().Build()).ToString(); err == nil {
 		if p := product.Redis.Meet(fields(info)).Refusing(product.OfStore); p != nil {
-			return &backend.Fault{Is: ErrUnsupported, Text: p.Refusal(), Cure: p.Remedy()}
+			return &storekit.Fault{Is: ErrUnsupported, Text: p.Refusal(), Cure: p.Remedy()}
 		}
 	}
 	field := func(name string) string {
@@ -172,7 +172,7 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 		return err
 	}
 	if role := field("role"); a.kind != cluster && role != "" && role != "master" {
-		return &backend.Fault{Is: ErrReadOnly, Text: "it is a " + role, Cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
+		return &storekit.Fault{Is: ErrReadOnly, Text: "it is a " + role, Cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
 	}
 	if s.options.ReadOnly {
 		for _, err := range s.List(ctx, store.Query{Namespace: new(string), Name: "dibs", Data: true, Places: true}) {
@@ -183,12 +183,14 @@ func (s *Store) verify(ctx context.Context, a *Address) error {
 	if err := s.checkRights(ctx); err != nil {
 		return err
 	}
-	return backend.Probe(ctx, s)
+	return storekit.Probe(ctx, s)
 }
 
 // checkServer returns an error if the server's mode or version does not fit the address.
 func (a *Address) checkServer(mode, v string) error {
-	wrong := func(message, cure string) error { return &backend.Fault{Is: ErrUnsupported, Text: message, Cure: cure} }
+	wrong := func(message, cure string) error {
+		return &storekit.Fault{Is: ErrUnsupported, Text: message, Cure: cure}
+	}
 	switch {
 	case mode == "cluster" && a.kind != cluster:
 		return wrong("it is a node of a Redis Cluster", "write redis+cluster://HOST:PORT,HOST:PORT")
@@ -214,15 +216,15 @@ func (a *Address) explain(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: no answer in time", ErrUnreachable)
 	case strings.Contains(message, "unknown command") && strings.Contains(strings.ToUpper(message), "HELLO"):
-		return &backend.Fault{Is: ErrUnsupported, Text: message, Cure: "use Redis " + oldest.String() + " or newer"}
+		return &storekit.Fault{Is: ErrUnsupported, Text: message, Cure: "use Redis " + oldest.String() + " or newer"}
 	case a.kind == sentinels && strings.Contains(strings.ToUpper(message), "UNKNOWN COMMAND") && strings.Contains(strings.ToUpper(message), "SENTINEL"):
-		return &backend.Fault{Is: ErrUnsupported, Text: message, Cure: "it is not a sentinel: write redis://HOST:PORT"}
+		return &storekit.Fault{Is: ErrUnsupported, Text: message, Cure: "it is not a sentinel: write redis://HOST:PORT"}
 	case a.kind == sentinels && (rueidis.IsRedisNil(err) || strings.Contains(message, "No such master")):
-		return &backend.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("the sentinels know no master %q", a.master), Cure: "write redis+sentinel://HOST:PORT/MASTER"}
+		return &storekit.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("the sentinels know no master %q", a.master), Cure: "write redis+sentinel://HOST:PORT/MASTER"}
 	case a.kind == cluster && strings.Contains(message, "cluster support disabled"):
-		return &backend.Fault{Is: ErrUnsupported, Text: "it is not a node of a Redis Cluster", Cure: "write redis://HOST:PORT"}
+		return &storekit.Fault{Is: ErrUnsupported, Text: "it is not a node of a Redis Cluster", Cure: "write redis://HOST:PORT"}
 	case strings.Contains(message, "SELECT is not allowed in cluster mode"):
-		return &backend.Fault{Is: ErrUnsupported, Text: "it is a node of a Redis Cluster", Cure: "write redis+cluster://HOST:PORT,HOST:PORT"}
+		return &storekit.Fault{Is: ErrUnsupported, Text: "it is a node of a Redis Cluster", Cure: "write redis+cluster://HOST:PORT,HOST:PORT"}
 	}
 	if _, ok := rueidis.IsRedisErr(err); ok {
 		err = explain("", err)

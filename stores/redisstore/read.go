@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // readMost is how many places of a queue are read at once, and at most described.
@@ -257,7 +257,7 @@ func (s *Store) explainKey(ctx context.Context, q *store.Query, e *entry, v *val
 		}
 	}
 	unknown := k.abandoned != nil && k.abandoned.once
-	backend.Describe(&e.Entry, len(k.leases) > 0, unknown, k.abandoned != nil && !unknown)
+	storekit.Describe(&e.Entry, len(k.leases) > 0, unknown, k.abandoned != nil && !unknown)
 	return nil
 }
 
@@ -265,7 +265,7 @@ func (s *Store) explainKey(ctx context.Context, q *store.Query, e *entry, v *val
 // has ended until it has found readMost that have not.
 func (s *Store) explainQueue(ctx context.Context, q *store.Query, e *entry, k *keyState, v *values) error {
 	front := false // the place in front was found
-	var counts backend.Queue
+	var counts storekit.Queue
 	live := 0
 	for at, members, places := 0, v.members, v.places; len(members) > 0; {
 		if live >= readMost {

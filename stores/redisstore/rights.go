@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // checkRights returns an ErrUnauthorized if the user lacks a right that claims, hand-overs,
@@ -26,7 +26,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 		if cure == "" {
 			cure = "ACL SETUSER … +" + command + "; "
 		}
-		return &backend.Fault{Is: ErrUnauthorized, Text: fmt.Sprintf("%s: %s", command, said), Cure: cure + rightsCure}
+		return &storekit.Fault{Is: ErrUnauthorized, Text: fmt.Sprintf("%s: %s", command, said), Cure: cure + rightsCure}
 	}
 	if s.options.Replicas > 0 {
 		_, err = s.client.Do(ctx, s.client.B().Arbitrary("WAIT", "0", "1").Build()).AsInt64()

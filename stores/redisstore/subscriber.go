@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // subscriber receives what the scripts publish for this process. It subscribes when the
@@ -31,7 +31,7 @@ type subscriber struct {
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
 
-	listeners backend.Listeners
+	listeners storekit.Listeners
 
 	mu       sync.Mutex
 	channels map[string]*channel // by group
@@ -60,7 +60,7 @@ const (
 )
 
 // listenAgain is the pause before a lost subscription is made again.
-var listenAgain = pace.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
+var listenAgain = backoff.Exponential{Min: 10 * time.Millisecond, Max: time.Second}
 
 func newSubscriber(client rueidis.Client, names namer) *subscriber {
 	var id [8]byte

@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 func conform(t *testing.T, o Options, as func(testing.TB, *Store) store.Store) {
 	t.Parallel() // it mostly waits
 	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
+		New: func(t testing.TB, _ time.Duration) *storetest.Subject {
 			o := o
 			o.PruneEvery = -1 // pruning would use the connection during the set-up below
 			file := filepath.Join(t.TempDir(), "dibs.db")
@@ -48,7 +48,7 @@ func conform(t *testing.T, o Options, as func(testing.TB, *Store) store.Store) {
 				}
 				opened = nil
 			}
-			return &storetest.Backend{
+			return &storetest.Subject{
 				Open: func() store.Store { return openWith(hostClock) },
 				OpenSkewed: func(d time.Duration) store.Store {
 					c := hostClock

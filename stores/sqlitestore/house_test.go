@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{
 			Dir:     ".",
-			Imports: []string{house.Root, house.Root + "/store", house.Root + "/store/backend", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/errtype", house.Root + "/internal/pace", lite, "golang.org/x/sys/unix", "modernc.org/sqlite"},
+			Imports: []string{house.Root, house.Root + "/store", house.Root + "/store/storekit", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/errtype", house.Root + "/internal/backoff", lite, "golang.org/x/sys/unix", "modernc.org/sqlite"},
 			Tests:   []string{house.Root + "/idempotency", house.Root + "/store/storetest", house.Root + "/internal/prove/failpoint", house.Root + "/internal/prove/house"},
 		},
 		{Dir: "internal/lite", Imports: []string{"modernc.org/sqlite/lib", "modernc.org/libc/..."}},

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // page is how many keys List reads in one transaction.
 const page = 64
 
 // parts are the statements that list the keys of a part.
-var parts = map[backend.Part]string{backend.All: "allKeys", backend.Live: "keys", backend.Kept: "recordKeys"}
+var parts = map[storekit.Part]string{storekit.All: "allKeys", storekit.Live: "keys", storekit.Kept: "recordKeys"}
 
 // List implements store.Inspector. It reads a few keys at a time, in transactions that it
 // shares with calls.
@@ -28,7 +28,7 @@ func (s *Store) List(ctx context.Context, q store.Query) iter.Seq2[store.Entry, 
 			var keys [][]byte
 			err := s.work(ctx, func(tx *transaction) {
 				if keys = [][]byte{one}; one == nil {
-					keys = tx.nextKeys(parts[backend.PartOf(&q)], low, high, page)
+					keys = tx.nextKeys(parts[storekit.PartOf(&q)], low, high, page)
 				}
 				entries = tx.describeAll(keys, &q)
 			})
@@ -54,9 +54,9 @@ func keyRange(q *store.Query) (low, high, one []byte) {
 	case q.Namespace == nil:
 		return nil, []byte{255}, nil
 	case q.Name != "":
-		return nil, nil, backend.AppendKey(nil, store.Key{Namespace: *q.Namespace, Name: q.Name})
+		return nil, nil, storekit.AppendKey(nil, store.Key{Namespace: *q.Namespace, Name: q.Name})
 	}
-	low = backend.AppendKey(nil, store.Key{Namespace: *q.Namespace})
+	low = storekit.AppendKey(nil, store.Key{Namespace: *q.Namespace})
 	// No key is longer, so this is above all keys of the namespace.
 	return low, append(slices.Clone(low), slices.Repeat([]byte{255}, store.MaxKey+1)...), nil
 }
@@ -72,16 +72,16 @@ func (tx *transaction) nextKeys(name string, low, high []byte, most int) (keys [
 // describeAll describes the keys that match the query.
 func (tx *transaction) describeAll(keys [][]byte, q *store.Query) (entries []store.Entry) {
 	for _, k := range keys {
-		key, ok := backend.ParseKey(string(k))
+		key, ok := storekit.ParseKey(string(k))
 		if !ok {
 			tx.err = fmt.Errorf("%w: it has an invalid key of %d bytes", ErrDamaged, len(k))
 			return nil
 		}
-		if !backend.Selects(q, key) {
+		if !storekit.Selects(q, key) {
 			continue
 		}
 		e := tx.describe(key, q)
-		if backend.Matches(&e, q) {
+		if storekit.Matches(&e, q) {
 			entries = append(entries, e)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/stores/sqlitestore/internal/lite"
 )
 
@@ -101,7 +101,7 @@ func (s *Store) setUpInTurn() error {
 // untilFree repeats f while the file is busy, for LockWait.
 func (s *Store) untilFree(f func() error) error {
 	start := time.Now()
-	again := pace.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}
+	again := backoff.Exponential{Min: time.Millisecond, Max: 20 * time.Millisecond}
 	for failed := 1; ; failed++ {
 		err := f()
 		if !isCode(err, lite.Busy, lite.Locked) || time.Since(start) > s.opt.LockWait {

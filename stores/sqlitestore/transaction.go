@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 	"github.com/dibs-go/dibs/stores/sqlitestore/internal/lite"
 )
 
@@ -142,7 +142,7 @@ func (tx *transaction) nextFence() int64 {
 
 // use makes the key the current one.
 func (tx *transaction) use(key store.Key, asker store.Token) {
-	tx.k = backend.AppendKey(tx.k[:0], key)
+	tx.k = storekit.AppendKey(tx.k[:0], key)
 	tx.asker = asker
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // Transactions returns a Transactor on the application's connections to the store's file,
@@ -127,7 +127,7 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *store.Settlement
 	if string(boot) != b.s.boot {
 		return nil, errOtherBoot(string(boot))
 	}
-	k, now := backend.AppendKey(nil, x.Key), max(b.s.clock.monotonic()+offset, clock)
+	k, now := storekit.AppendKey(nil, x.Key), max(b.s.clock.monotonic()+offset, clock)
 	err = tx.QueryRowContext(ctx, b.sql["endPlain"], k, x.Token[:], now).Scan(&f)
 	if errors.Is(err, sql.ErrNoRows) {
 		if err = tx.QueryRowContext(ctx, b.sql["note"], k, x.Token[:], now).Scan(&f); errors.Is(err, sql.ErrNoRows) {

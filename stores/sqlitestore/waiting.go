@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 	"github.com/dibs-go/dibs/stores/sqlitestore/internal/lite"
 )
 
@@ -30,7 +30,7 @@ type waiter struct {
 type waiting struct {
 	s *Store
 
-	listeners backend.Listeners
+	listeners storekit.Listeners
 
 	mu      sync.Mutex
 	tokens  map[store.Token]time.Time // when their places end

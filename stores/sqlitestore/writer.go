@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/sqlitestore/internal/lite"
 )
@@ -111,7 +111,7 @@ func (s *Store) expireQueued() {
 // lock begins a transaction for the queued calls. It returns false when there are none.
 func (s *Store) lock() bool {
 	defer s.unblock()
-	again := pace.Backoff{Min: 50 * time.Microsecond, Max: 3 * time.Millisecond}
+	again := backoff.Exponential{Min: 50 * time.Microsecond, Max: 3 * time.Millisecond}
 	for failed := 1; s.hasCalls(); failed++ {
 		err := s.st["begin"].Run()
 		if err == nil {

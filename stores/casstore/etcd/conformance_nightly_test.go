@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 	const tick = 50 * time.Millisecond
 	client := dial(t)
 	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
+		New: func(t testing.TB, _ time.Duration) *storetest.Subject {
 			o := &etcd.Options{Prefix: testkit.Own() + "/", Store: casstore.Options{Tick: tick}}
 			var open []*casstore.Store
 			closeAll := func() {
@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 				open = nil
 			}
 			t.Cleanup(closeAll)
-			return &storetest.Backend{
+			return &storetest.Subject{
 				Open: func() store.Store {
 					s, err := etcd.Open(context.Background(), client, o)
 					testkit.Must(t, err)

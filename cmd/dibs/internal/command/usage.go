@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
-	"github.com/dibs-go/dibs/internal/nearest"
 	"github.com/dibs-go/dibs/internal/quantity"
+	"github.com/dibs-go/dibs/internal/suggest"
 )
 
 // misused returns the error for flags that the library refused: which flag it is, and what to
@@ -30,7 +30,7 @@ func misused(cmd *cobra.Command, err error) error {
 		if variable := proxy.Variable(name); cmd.Name() == "proxy" && variable != "" {
 			return usagef("--%s is not a flag; set the field %s in the file of --config, or %s in the environment", name, name, variable)
 		}
-		if meant := nearest.Similar(name, flagsOf(cmd), nil); meant != "" {
+		if meant := suggest.Similar(name, flagsOf(cmd), nil); meant != "" {
 			return usagef("%v; did you mean --%s?", err, meant)
 		}
 		return err
@@ -70,7 +70,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	text := fmt.Sprintf("there is no command %q", strings.Join(args, " "))
-	if meant := nearest.Similar(args[0], names, nil); meant != "" {
+	if meant := suggest.Similar(args[0], names, nil); meant != "" {
 		return usagef("%s; did you mean %q?", text, strings.TrimPrefix(cmd.CommandPath()+" "+meant, cmd.Root().Name()+" "))
 	}
 	return usagef("%s; %s --help lists them", text, cmd.CommandPath())

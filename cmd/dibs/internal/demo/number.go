@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 const (
@@ -96,7 +96,7 @@ func (d *demo) count(ctx context.Context, think time.Duration, locked bool) (c c
 			if locked {
 				args = append([]string{"run", "--namespace", d.namespace, "number", "--", d.program}, args...)
 				args[len(args)-1] = "0" // because an adder that has the key has no reason to wait
-				_ = pace.Sleep(ctx, time.Duration(i)*apart)
+				_ = backoff.Sleep(ctx, time.Duration(i)*apart)
 			}
 			c.steps[i], errs[i] = d.add(ctx, args)
 		})

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // The traffic: orders, a few milliseconds apart, each sent by several clients at once. A
@@ -76,7 +76,7 @@ func (s *traffic) send(ctx context.Context) {
 		for n := range copies {
 			clients.Go(func() { s.order(ctx, c, n%2) })
 		}
-		_ = pace.Sleep(ctx, spacing)
+		_ = backoff.Sleep(ctx, spacing)
 	}
 	clients.Wait()
 }
@@ -93,7 +93,7 @@ func (s *traffic) order(ctx context.Context, c charge, to int) {
 			to = 1 - to
 			wait = 20*time.Millisecond + rand.N(30*time.Millisecond)
 		}
-		_ = pace.Sleep(ctx, wait)
+		_ = backoff.Sleep(ctx, wait)
 	}
 	s.unanswered.Add(1)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/dibs-go/dibs/internal/nearest"
 	"github.com/dibs-go/dibs/internal/quantity"
+	"github.com/dibs-go/dibs/internal/suggest"
 )
 
 // Bounds of a configuration file. A reload must not end the proxy or keep it from its signals,
@@ -201,7 +201,7 @@ func suggestion(unknown string, all []setting) string {
 		names[i] = s.name
 	}
 	plain := func(s string) string { return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s)) }
-	if name := nearest.Similar(unknown, names, plain); name != "" {
+	if name := suggest.Similar(unknown, names, plain); name != "" {
 		return fmt.Sprintf("; did you mean %q?", name)
 	}
 	return ""

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/httpstore"
@@ -132,7 +132,7 @@ func TestAPollAsksSeldom(t *testing.T) {
 	for _, mode := range []string{"queue", "look"} {
 		// A look for the place and a claim of it, each half second, and both at the beginning.
 		for _, placeTTL := range []int{1, 2, 30, 1499, 1500, 10_000} {
-			if n, most := asks(60_000, placeTTL, mode), int64(2*(wait/pace.Near+1)); n > most {
+			if n, most := asks(60_000, placeTTL, mode), int64(2*(wait/backoff.Near+1)); n > most {
 				t.Errorf("%s: with a place_ttl_ms of %d it asks %d times in %v; want %d at most", mode, placeTTL, n, wait, most)
 			}
 		}

@@ -19,11 +19,11 @@ import (
 // the servers are killed and started again in turn. At least one of them runs at any time.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
+		New: func(t testing.TB, _ time.Duration) *storetest.Subject {
 			var two *pair
 			fresh := func() { two = startPair(t) }
 			fresh()
-			return &storetest.Backend{Open: func() dibs.Store { return two.open(t) }, Wipe: fresh}
+			return &storetest.Subject{Open: func() dibs.Store { return two.open(t) }, Wipe: fresh}
 		},
 		Lacks: map[storetest.Feature]string{
 			storetest.Skew:    "it reads no clock",

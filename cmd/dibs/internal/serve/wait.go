@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backoff"
 	"github.com/dibs-go/dibs/internal/leaseapi"
-	"github.com/dibs-go/dibs/internal/pace"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -17,7 +17,7 @@ const (
 	minPoll = 50 * time.Millisecond
 	// minPlaceTTL is the least PlaceTTL of a claim that waits, because its place ends unless it is asked for
 	// several times in each PlaceTTL.
-	minPlaceTTL = pace.Asks * pace.Near
+	minPlaceTTL = backoff.Asks * backoff.Near
 )
 
 // await asks for the claims until one of them is not held, or the wait is over. The places of
@@ -154,9 +154,9 @@ func (q *questions) ask(ctx context.Context, s *Server) (over bool, p *problem) 
 			over = true
 		}
 		var interval time.Duration
-		interval, q.polls[i] = pace.Next(s.notified, a.Ahead, a.Left, q.polls[i])
+		interval, q.polls[i] = backoff.Next(s.notified, a.Ahead, a.Left, q.polls[i])
 		if q.claims[i].Mode == store.Queue {
-			interval = min(interval, q.claims[i].PlaceTTL/pace.Asks)
+			interval = min(interval, q.claims[i].PlaceTTL/backoff.Asks)
 		}
 		if s.notified {
 			interval = max(interval, minPoll)
@@ -192,7 +192,7 @@ func (q *questions) looked(ctx context.Context, s *Server, join, at []int, answe
 				return nil, &problemStore
 			}
 		}
-		if a.Err != nil || a.State == store.Held && (!a.Queued || time.Since(q.placed[i]) < c.PlaceTTL/(2*pace.Asks)) {
+		if a.Err != nil || a.State == store.Held && (!a.Queued || time.Since(q.placed[i]) < c.PlaceTTL/(2*backoff.Asks)) {
 			q.answers[i] = *a
 		} else {
 			join = append(join, i)

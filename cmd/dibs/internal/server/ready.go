@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dibs-go/dibs/store/backend"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // readyLimit is how long the store may take to answer a readiness check.
@@ -52,7 +52,7 @@ func (s *Server) storeClaims() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
 	defer cancel()
 	began := time.Now()
-	if err := backend.Try(ctx, s.options.Store); err != nil {
+	if err := storekit.Try(ctx, s.options.Store); err != nil {
 		s.options.Outage.FailedCheck(err)
 		return false
 	}

@@ -1,4 +1,4 @@
-package backend
+package storekit
 
 // IsIdentifier reports whether SQL takes a name of at most that many bytes without quotes: a
 // lower-case letter or '_', then these and digits.

@@ -1,4 +1,4 @@
-// Package backend is what all stores share: the listeners that stores wake, keys as bytes,
+// Package storekit is what all stores share: the listeners that stores wake, keys as bytes,
 // the condition of an entry, the meaning of a server's error, a claim that changes nothing, and
 // names in SQL.
-package backend
+package storekit

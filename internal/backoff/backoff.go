@@ -1,4 +1,4 @@
-package pace
+package backoff
 
 import (
 	"context"
@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Backoff is how long to pause before a failed call is made again. The pause doubles with each
+// Exponential is how long to pause before a failed call is made again. The pause doubles with each
 // failure, from Min to Max. Up to half of it is taken off at random, because callers that
 // collided once must not collide again.
-type Backoff struct{ Min, Max time.Duration }
+type Exponential struct{ Min, Max time.Duration }
 
 // Pause returns the pause after that many failures in a row, 1 or more.
-func (b Backoff) Pause(failed int) time.Duration {
+func (b Exponential) Pause(failed int) time.Duration {
 	d, doubled := b.Max, max(failed-1, 0)
 	if b.Max>>doubled >= b.Min {
 		d = b.Min << doubled
@@ -21,7 +21,7 @@ func (b Backoff) Pause(failed int) time.Duration {
 }
 
 // Wait waits for Pause. If ctx ends first, it returns the cause.
-func (b Backoff) Wait(ctx context.Context, failed int) error {
+func (b Exponential) Wait(ctx context.Context, failed int) error {
 	return Sleep(ctx, b.Pause(failed))
 }
 

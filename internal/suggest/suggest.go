@@ -1,5 +1,5 @@
-// Package nearest finds what a misspelt name was meant to be.
-package nearest
+// Package suggest finds what a misspelt name was meant to be.
+package suggest
 
 import "math"
 

@@ -1,6 +1,6 @@
-// Package pace says when something is asked again: a waiter, whether its turn has come, and a call
+// Package backoff says when something is asked again: a waiter, whether its turn has come, and a call
 // that failed.
-package pace
+package backoff
 
 import "time"
 

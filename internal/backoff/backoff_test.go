@@ -1,4 +1,4 @@
-package pace_test
+package backoff_test
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/pace"
+	"github.com/dibs-go/dibs/internal/backoff"
 )
 
 // TestBackoff: pauses double from Min to Max, and half of each is random.
 func TestBackoff(t *testing.T) {
-	b := pace.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
+	b := backoff.Exponential{Min: 10 * time.Millisecond, Max: time.Second}
 	for failed, most := range map[int]time.Duration{
 		0: b.Min, 1: b.Min, 2: 2 * b.Min, 7: 64 * b.Min, 8: b.Max, 64: b.Max, math.MaxInt: b.Max,
 	} {
@@ -29,14 +29,14 @@ func TestBackoff(t *testing.T) {
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if err := pace.Sleep(t.Context(), time.Minute); err != nil || time.Since(start) != time.Minute {
+		if err := backoff.Sleep(t.Context(), time.Minute); err != nil || time.Since(start) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		cause := errors.New("the cause")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Minute, func() { cancel(cause) })
 		start = time.Now()
-		err := (pace.Backoff{Min: time.Hour, Max: time.Hour}).Wait(ctx, 1)
+		err := (backoff.Exponential{Min: time.Hour, Max: time.Hour}).Wait(ctx, 1)
 		if !errors.Is(err, cause) || time.Since(start) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}

@@ -1,11 +1,11 @@
-package nearest_test
+package suggest_test
 
 import (
 	"math"
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/internal/nearest"
+	"github.com/dibs-go/dibs/internal/suggest"
 )
 
 func TestName(t *testing.T) {
@@ -16,16 +16,16 @@ func TestName(t *testing.T) {
 	}{
 		{"leese", "lease", 1}, {"lease", "lease", 0}, {"", "wait", 4}, {"wiat", "wait", 1}, {"lesae", "lease", 1}, {"ewit", "wait", 2}, {"keeps", "Keep", 1}, {"leas", "lease", 1},
 	} {
-		if got, n := nearest.Name(test.misspelt, names, strings.ToLower); got != test.want || n != test.n {
+		if got, n := suggest.Name(test.misspelt, names, strings.ToLower); got != test.want || n != test.n {
 			t.Errorf("%q: %s with %d edits; want %s with %d", test.misspelt, got, n, test.want, test.n)
 		}
 	}
 	for misspelt, want := range map[string]string{"leese": "lease", "wiat": "wait", "waitt": "wait", "keeps": "Keep", "": "", "it": "", "nothing": ""} {
-		if got := nearest.Similar(misspelt, names, strings.ToLower); got != want {
+		if got := suggest.Similar(misspelt, names, strings.ToLower); got != want {
 			t.Errorf("%q is similar to %q; want %q", misspelt, got, want)
 		}
 	}
-	if got, n := nearest.Name("a", nil, nil); got != "" || n != math.MaxInt {
+	if got, n := suggest.Name("a", nil, nil); got != "" || n != math.MaxInt {
 		t.Errorf("without names: %q, %d", got, n)
 	}
 }

@@ -1,4 +1,4 @@
-package backend
+package storekit
 
 import "github.com/dibs-go/dibs/store"
 
