@@ -129,11 +129,11 @@ func (c *conformity) parse(args []string) error {
 	case c.list:
 		return nil
 	case o.Target == "":
-		return &usageError{"target: name the implementation by its URL, as in --target http://127.0.0.1:8080"}
+		return &usageError{"--target: name the implementation by its URL, as in --target http://127.0.0.1:8080"}
 	case c.quiet && c.json:
-		return &usageError{"quiet: it cannot be used together with --json; remove one of them"}
+		return &usageError{"--quiet: it cannot be used together with --json; remove one of them"}
 	case named && o.Service:
-		return &usageError{"origin: it cannot be used together with --service, whose target answers by itself; remove one of them"}
+		return &usageError{"--origin: it cannot be used together with --service, whose target answers by itself; remove one of them"}
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ was lost without a lock.`,
 				_, o.Secret = anystore.Show(o.Store)
 			}
 			if strings.HasPrefix(o.Store, "memory:") {
-				return usagef("store: the demo's processes cannot share a store in memory; name another store")
+				return usagef("--store: the demo's processes cannot share a store in memory; name another store")
 			}
 			if o.Store != "" {
 				// A store that cannot be used is reported before anything begins.

@@ -69,7 +69,7 @@ func readyURL(addr string, secure bool) (url, socket string, err error) {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 {
-		return "", "", usagef("admin: %q is not HOST:PORT, such as 127.0.0.1:9090, or unix:PATH", addr)
+		return "", "", usagef("--admin: %q is not HOST:PORT, such as 127.0.0.1:9090, or unix:PATH", addr)
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip == netip.IPv4Unspecified() {
 		host = "127.0.0.1"
@@ -98,7 +98,7 @@ func (p *program) checkHealth(cmd *cobra.Command, url, socket string) error {
 	client := http.Client{Timeout: healthLimit, Transport: transport}
 	request, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, url, nil)
 	if err != nil {
-		return usagef("admin: %v", err)
+		return usagef("--admin: %v", err)
 	}
 	response, err := client.Do(request)
 	if err != nil {

@@ -108,17 +108,17 @@ func (l *list) check(fs *pflag.FlagSet) error {
 	}
 	switch {
 	case fs.Changed("glob") && l.glob == "":
-		return usagef("glob: the pattern is empty; * matches all keys")
+		return usagef("--glob: the pattern is empty; * matches all keys")
 	case l.namespaces && fs.Changed("namespace"):
-		return usagef("all-namespaces: it cannot be used together with --namespace")
+		return usagef("--all-namespaces: it cannot be used together with --namespace")
 	case chosen > 1:
-		return usagef("state: choose one of --state, --done and --all")
+		return usagef("--state: choose one of --state, --done and --all")
 	case fs.Changed("sort") && l.sort != "since" && l.sort != "waiters":
-		return usagef("sort: %s is not a column to sort by; it must be since or waiters", quote(l.sort))
+		return usagef("--sort: %s is not a column to sort by; it must be since or waiters", quote(l.sort))
 	case fs.Changed("limit") && l.limit < 1:
-		return usagef("limit: %d is out of range; it must be at least 1", l.limit)
+		return usagef("--limit: %d is out of range; it must be at least 1", l.limit)
 	case fs.Changed("state") && len(l.states) == 0:
-		return usagef("state: it is empty; it must be held, waiting, unknown, abandoned or done")
+		return usagef("--state: it is empty; it must be held, waiting, unknown, abandoned or done")
 	}
 	l.shown = live
 	switch {
@@ -132,7 +132,7 @@ func (l *list) check(fs *pflag.FlagSet) error {
 	for _, name := range l.states {
 		c := store.Condition(name)
 		if !slices.Contains(conditions, c) {
-			return usagef("state: %s is not a state; it must be held, waiting, unknown, abandoned or done", quote(name))
+			return usagef("--state: %s is not a state; it must be held, waiting, unknown, abandoned or done", quote(name))
 		}
 		l.shown = append(l.shown, c)
 	}

@@ -119,9 +119,9 @@ func forceRelease(ctx context.Context, in store.Inspector, key dibs.Key, id stri
 func checkPlace(id string, fs *pflag.FlagSet, args []string) error {
 	switch {
 	case len(args) > 0 || fs.Changed("key") || fs.Changed("id") || fs.Changed("glob"):
-		return usagef("place: it cannot be used together with a key, --id or --glob")
+		return usagef("--place: it cannot be used together with a key, --id or --glob")
 	case !isID(id):
-		return usagef("place: %s is not an ID: it has 16 characters, a to z and 2 to 7", quote(id))
+		return usagef("--place: %s is not an ID: it has 16 characters, a to z and 2 to 7", quote(id))
 	}
 	return nil
 }

@@ -106,25 +106,25 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 	for _, name := range []string{"header", "body", "body-file", "key-ring", "retention"} {
 		switch {
 		case v.rerun && fs.Changed(name):
-			return usagef("%s: it has no effect with --rerun; remove it", name)
+			return usagef("--%s: it has no effect with --rerun; remove it", name)
 		case fs.Changed("result") && fs.Changed(name) && name != "retention":
-			return usagef("%s: it has no effect with --result; remove it", name)
+			return usagef("--%s: it has no effect with --result; remove it", name)
 		}
 	}
 	switch {
 	case v.rerun:
 	case fs.Changed("result") && !json.Valid([]byte(v.result)):
-		return usagef("result: it is not JSON; quote a text, as in --result '\"paid\"'")
+		return usagef("--result: it is not JSON; quote a text, as in --result '\"paid\"'")
 	case !fs.Changed("result") && (v.status < 200 || v.status > 599):
-		return usagef("status: %d is not the status of an answer, 200 to 599", v.status)
+		return usagef("--status: %d is not the status of an answer, 200 to 599", v.status)
 	case fs.Changed("body") && fs.Changed("body-file"):
-		return usagef("body-file: it cannot be used together with --body")
+		return usagef("--body-file: it cannot be used together with --body")
 	case v.retention < time.Second || v.retention > idempotency.MaxRetention:
-		return usagef("retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
+		return usagef("--retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
 	}
 	for _, h := range v.headers {
 		if _, err := parseField(h); err != nil {
-			return usagef("header: %s is not of the form 'Name: value'", quote(h))
+			return usagef("--header: %s is not of the form 'Name: value'", quote(h))
 		}
 	}
 	return nil
@@ -167,9 +167,9 @@ func (p *program) resolveOne(ctx context.Context, in store.Inspector, opened dib
 	_, isHTTP := idempotency.KeyPart(e.Key.Name)
 	switch {
 	case !isHTTP && fs.Changed("status"):
-		return usagef("status: %s is not the key of an HTTP request; use --result or --rerun", name)
+		return usagef("--status: %s is not the key of an HTTP request; use --result or --rerun", name)
 	case isHTTP && fs.Changed("result"):
-		return usagef("result: %s is the key of an HTTP request; use --status or --rerun", name)
+		return usagef("--result: %s is the key of an HTTP request; use --status or --rerun", name)
 	}
 	if v.rerun {
 		return p.letRun(ctx, in, e, id, v)
@@ -216,7 +216,7 @@ func (p *program) outcome(e store.Entry, v *verdict, isHTTP bool) (data []byte, 
 	}
 	ring, err := proxy.ReadKeyRing(v.keyRing)
 	if err != nil {
-		return nil, "", "", usagef("key-ring: %v", err)
+		return nil, "", "", usagef("--key-ring: %v", err)
 	}
 	data = ring.Encrypt(e.Key, dibs.Fingerprint{}, v.retention, data)
 	return data, fmt.Sprintf("Answer retries of %s with %d and a body of %d bytes?", name, v.status, len(a.Body)), fmt.Sprintf("retries get %d", v.status), nil

@@ -142,27 +142,27 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 	case len(h.command) == 0 || h.command[0] == "":
 		return usagef("the command is missing")
 	case h.lease < time.Second:
-		return usagef("lease: %v is too short; it must be at least 1s", h.lease)
+		return usagef("--lease: %v is too short; it must be at least 1s", h.lease)
 	case h.wait < 0:
-		return usagef("wait: %v is negative", h.wait)
+		return usagef("--wait: %v is negative", h.wait)
 	case h.skip && fs.Changed("wait") && h.wait > 0:
-		return usagef("skip: it cannot be used together with --wait; remove one of them")
+		return usagef("--skip: it cannot be used together with --wait; remove one of them")
 	case h.permits < 1 || h.permits > store.MaxPermits:
-		return usagef("permits: %d is out of range; it must be 1 to %d", h.permits, store.MaxPermits)
+		return usagef("--permits: %d is out of range; it must be 1 to %d", h.permits, store.MaxPermits)
 	case fs.Changed("once-per") && h.oncePer < time.Millisecond:
-		return usagef("once-per: %v is too short; it must be at least 1ms", h.oncePer)
+		return usagef("--once-per: %v is too short; it must be at least 1ms", h.oncePer)
 	case h.from != fromStart && h.from != fromEnd:
-		return usagef("once-per-from: %q is neither start nor end", h.from)
+		return usagef("--once-per-from: %q is neither start nor end", h.from)
 	case h.oncePer == 0 && (h.failed || fs.Changed("once-per-from")):
-		return usagef("once-per: it is missing, and --once-per-from and --once-per-failed have no effect without it")
+		return usagef("--once-per: it is missing, and --once-per-from and --once-per-failed have no effect without it")
 	case h.oncePer > 0 && h.permits > 1:
-		return usagef("once-per: it cannot be used together with --permits")
+		return usagef("--once-per: it cannot be used together with --permits")
 	case h.metrics != "" && filepath.Ext(h.metrics) != metricsExt:
-		return usagef("metrics-file: %q does not end in .prom, so no node exporter would read it", h.metrics)
+		return usagef("--metrics-file: %q does not end in .prom, so no node exporter would read it", h.metrics)
 	case filepath.Base(h.metrics) == metricsExt || !utf8.ValidString(h.metrics):
-		return usagef("metrics-file: %q has no name that can be a label; write one in UTF-8 before .prom", h.metrics)
+		return usagef("--metrics-file: %q has no name that can be a label; write one in UTF-8 before .prom", h.metrics)
 	case strings.HasPrefix(p.namedStore(), "memory:"):
-		return usagef("store: memory: excludes no other process, because no other process sees it; name another store")
+		return usagef("--store: memory: excludes no other process, because no other process sees it; name another store")
 	}
 	url, err := p.storeOf()
 	if err == nil {

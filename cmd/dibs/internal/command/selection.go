@@ -66,14 +66,14 @@ func (s *selection) read(fs *pflag.FlagSet, args []string) error {
 	if fs.Changed("id") {
 		s.id = strings.TrimPrefix(s.id, urn)
 		if !isID(s.id) {
-			return usagef("id: %s is not an ID: %s", quote(s.id), idForm)
+			return usagef("--id: %s is not an ID: %s", quote(s.id), idForm)
 		}
 	}
 	if fs.Changed("glob") && s.glob == "" {
-		return usagef("glob: the pattern is empty; * matches all keys")
+		return usagef("--glob: the pattern is empty; * matches all keys")
 	}
 	if fs.Changed("digest") && !isDigest(s.digest) {
-		return usagef("digest: %s is not a digest: it has 12 characters, 0 to 9 and a to f", quote(s.digest))
+		return usagef("--digest: %s is not a digest: it has 12 characters, 0 to 9 and a to f", quote(s.digest))
 	}
 	if s.hasKey {
 		if err := (dibs.Key{Name: s.key}).Validate(); err != nil {
