@@ -111,7 +111,7 @@ func TestStuckWorker(t *testing.T) {
 	})
 	t.Run("by command", func(t *testing.T) {
 		n, _, first, second := scene(t)
-		if out := n.byCommand(1, ""); !strings.Contains(out, "(report.sh), since") || !strings.Contains(out, "(archive.sh), waits") {
+		if out := n.byCommand(1, ""); !strings.Contains(out, "(report.sh), for") || !strings.Contains(out, "(archive.sh), waits") {
 			t.Errorf("the commands print %s", out)
 		}
 		freed(n, first, second)
@@ -198,7 +198,7 @@ func TestCustomersConflict(t *testing.T) {
 	})
 	t.Run("by command", func(t *testing.T) {
 		n, s, url, _ := scene(t)
-		if out := n.byCommand(2, ""); !strings.Contains(out, "state      held") || !strings.Contains(out, "(dibs proxy), since") {
+		if out := n.byCommand(2, ""); !strings.Contains(out, "state      held") || !strings.Contains(out, "(dibs proxy), for") {
 			t.Errorf("the command prints %s", out)
 		}
 		s.end()

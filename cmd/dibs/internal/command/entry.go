@@ -172,7 +172,7 @@ func stateText(e store.Entry) string {
 	return string(e.Condition)
 }
 
-func holderText(a store.Run) string { return ownerText(a.Owner) + ", since " + span(a.Since) }
+func holderText(a store.Run) string { return ownerText(a.Owner) + ", for " + span(a.Since) }
 
 func ownerText(o store.Owner) string {
 	text := o.Host + " " + strconv.Itoa(o.PID)

@@ -85,7 +85,7 @@ func TestRunUsage(t *testing.T) {
 		"a short lease":        {[]string{"--lease=999ms", "k", "--", "touch", "ran"}, "lease: 999ms is too short"},
 		"not a duration":       {[]string{"--lease=fast", "k", "--", "touch", "ran"}, "--lease"},
 		"a negative wait":      {[]string{"--wait=-1s", "k", "--", "touch", "ran"}, "wait: -1s is negative"},
-		"skip and wait":        {[]string{"--skip", "--wait=1s", "k", "--", "touch", "ran"}, "skip: it cannot be used together with --wait"},
+		"skip and wait":        {[]string{"--skip", "--wait=1s", "k", "--", "touch", "ran"}, "--skip: it cannot be used together with --wait"},
 		"no permits":           {[]string{"--permits=0", "k", "--", "touch", "ran"}, "permits: 0 is out of range"},
 		"once per nothing":     {[]string{"--once-per=0s", "k", "--", "touch", "ran"}, "once-per: 0s is too short"},
 		"once and permits":     {[]string{"--once-per=1h", "--permits=2", "k", "--", "touch", "ran"}, "once-per: it cannot be used together with --permits"},

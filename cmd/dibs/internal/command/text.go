@@ -33,8 +33,11 @@ func cell(s string) string {
 
 // span returns a duration for people.
 func span(d time.Duration) string {
-	if d >= 10*time.Second {
+	switch {
+	case d >= 10*time.Second:
 		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Millisecond).String()
 }
