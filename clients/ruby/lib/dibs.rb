@@ -120,6 +120,7 @@ module Dibs
 end
 
 require_relative "dibs/errors"
+require_relative "dibs/hooks"
 require_relative "dibs/address"
 require_relative "dibs/connection"
 require_relative "dibs/wire"

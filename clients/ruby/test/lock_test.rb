@@ -26,13 +26,54 @@ class LockTest < Case
       error = assert_raises(Dibs::Held) { @server.keys.lock(@key, wait: 0) { flunk } }
       assert_equal @key, error.key
       assert_operator error.left, :>, 500
-      refute_includes error.message, @key
+      assert_includes error.message, "the key #{@key.inspect} is held"
       error = assert_raises(Dibs::Held) { @server.keys.lock(@key, wait: 0.05) { flunk } }
       assert_operator error.waited, :>=, 0.05
       wait("the place is given back") { @server.waiters(@key).zero? }
       assert @keys.held?(@key)
     end
     refute @keys.held?(@key)
+  end
+
+  def test_a_key_may_be_a_secret
+    secret = @server.keys(secret_keys: true)
+    @keys.lock(@key) do
+      error = assert_raises(Dibs::Held) { secret.lock(@key, wait: 0) { flunk } }
+      assert_equal @key, error.key
+      refute_includes error.message, @key
+      assert_includes error.message, "the key #{@server.entry(@key)["digest"]} is held"
+    end
+    secret.lock(@key) { |lease| refute_includes lease.inspect, @key }
+  ensure
+    secret.close
+  end
+
+  def test_held_says_the_holder_when_it_is_asked
+    @keys.lock(@key, ttl: 600, label: "import") do |lease|
+      error = assert_raises(Dibs::Held) { @server.keys.lock(@key, wait: 0) { flunk } }
+      holder = error.holder
+      assert_equal [Socket.gethostname, Process.pid, "import", lease.id], holder.to_a[0, 4]
+      assert_operator holder.since, :<, LIMIT
+      lease.release
+      assert_nil error.holder
+    end
+  end
+
+  def test_a_credential_that_may_not_look_is_not_told_the_holder
+    file = "#{Support.dir}/tokens"
+    File.write(file, "app #{Digest::SHA256.hexdigest("use")} shop use\nops #{Digest::SHA256.hexdigest("look")} shop use,look\n")
+    server = Server.new("--tokens", file, listen: "127.0.0.1:0")
+    server.keys_with("use").lock(@key) do
+      use, look = %w[use look].map { |token| assert_raises(Dibs::Held) { server.keys_with(token).lock(@key, wait: 0) { flunk } } }
+      assert_nil use.holder
+      assert_equal Process.pid, look.holder.pid
+      server.kill
+      assert_nil look.holder
+    end
+  rescue Dibs::Unavailable
+    nil # the end of the block
+  ensure
+    server&.stop
   end
 
   def test_waiters_have_the_key_in_order_of_arrival
@@ -180,6 +221,10 @@ class LockTest < Case
       @pid, @calls, @begun, @go = Process.pid, Queue.new, Queue.new, Queue.new
       @first = true
     end
+
+    def now = Dibs.now
+
+    def threads? = true
 
     def call(_, renewals, **)
       calls << renewals.size

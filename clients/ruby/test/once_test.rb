@@ -14,6 +14,11 @@ class OnceTest < Case
     end
   end
 
+  def test_a_result_has_an_origin
+    assert_equal [1, false], @keys.once(@key, with_origin: true) { 1 }.to_a
+    assert_equal [1, true], @server.keys.once(@key, with_origin: true) { flunk }.to_a
+  end
+
   def test_callers_at_once_run_it_once
     runs = Queue.new
     threads = Array.new(5) { Thread.new { @keys.once(@key) { runs << 1; sleep 0.05; "result" } } }

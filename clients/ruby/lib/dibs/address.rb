@@ -3,6 +3,23 @@
 module Dibs
   # Address is what a URL says.
   class Address # :nodoc:
+    # Clock is the time of the process.
+    module Clock
+      module_function
+
+      def now
+        Dibs.now
+      end
+
+      def sleep(seconds)
+        Kernel.sleep(seconds)
+      end
+
+      def threads?
+        true
+      end
+    end
+
     attr_reader :servers
 
     Server = Struct.new(:host, :port, :tls, :socket, :secret) do
@@ -24,6 +41,10 @@ module Dibs
       raise ArgumentError, "dibs: the URL of a server is a text, not #{url.class}" unless url.is_a?(String)
 
       url.match?(/\A(http\+)?unix:/) ? socket(url) : hosts(url)
+    end
+
+    def clock
+      Clock
     end
 
     private

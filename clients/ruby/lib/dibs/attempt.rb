@@ -33,12 +33,27 @@ module Dibs
       lease = nil
       here.wait_begins
       begin
-        answer, sent = Thread.handle_interrupt(Object => :immediate) { await(here, claim) }
+        answer, sent, waited = Thread.handle_interrupt(Object => :immediate) { await(here, claim) }
         lease = Lease.new(self, here, claim, answer, sent, renewed: renewed)
+        Hooks.tell(:waited, claim, "#{waited.round(3)} s for the key", waited: waited) if waited
+        Hooks.tell(:acquired, claim, "the key", fence: answer["fence"].to_i, attempt: lease.attempt)
+        lease
+      rescue Held => e
+        Hooks.tell(:skipped, claim, "another holder has the lock for this key", waited: e.waited)
+        raise
+      rescue Unavailable => e
+        Hooks.tell(:unavailable, claim, Dibs.plain(e.message), error: e)
+        raise
       ensure
-        here.undoer.settle(claim, "undo") if lease.nil? && claim.open && here.pid == Process.pid
+        undo(here, claim) if lease.nil? && claim.open && here.pid == Process.pid
         here.wait_ends
       end
+    end
+
+    # undo undoes a claim in the background.
+    def undo(here, claim)
+      here.undoer.settle(claim, "undo")
+      Hooks.tell(:undone, claim, "a claim that was not answered, or whose caller left")
     end
 
     def waits_for_itself(claim)
@@ -49,32 +64,34 @@ module Dibs
       return if mine.empty?
       return if mine.all? { |l| l.claim.permits == claim.permits } && mine.sum { |l| l.claim.weight } + claim.weight <= claim.permits
 
-      raise Held.new("dibs: the key #{claim.digest} is held by the caller itself, and waiting would never end", key: claim.key)
+      raise Held.new("dibs: the key #{claim.shown} is held by the caller itself, and waiting would never end", key: claim.key)
     end
 
-    # await asks until the claim is granted, refused or given up, and returns the answer and when
-    # the claim was sent.
+    # await asks until the claim is granted, refused or given up, and returns the answer, when the
+    # claim was sent, and how long it waited for others, or nil.
     def await(here, claim)
-      start = heard = Dibs.now
+      start = heard = here.now
       try = claim.wait&.zero?
       ends = claim.wait && start + claim.wait
       poll = 0.0
       pause = 0.01
+      waits = false
       loop do
         open!
         answer, sent = ask(here, claim, try ? "try" : "queue", poll)
         kind = answer.dig("error", "type")
         raise self.class.error(kind, answer.dig("error", "detail"), claim) if kind
 
-        heard, pause = Dibs.now, 0.01
+        heard, pause = here.now, 0.01
         case answer["state"]
         when "granted"
           # The trust counts from when the claim was sent. If that was long ago, the same claim
           # is sent again: it gets the same lease, for a whole TTL.
-          return answer, sent if poll.zero? || heard - sent < claim.ttl / 20
+          return answer, sent, waits ? heard - start : nil if poll.zero? || heard - sent < claim.ttl / 20
           poll = 0.0
           next
         when "held"
+          waits = true
           raise refusal(claim, answer, heard - start) if try || (ends && heard >= ends)
         else
           raise refusal(claim, answer)
@@ -83,13 +100,13 @@ module Dibs
       rescue Unavailable, Busy, Overloaded => e
         open!
         # Busy is an answer. Before Unavailable, the server waited on purpose.
-        heard = Dibs.now if e.is_a?(Busy) ? !try : poll.positive? && e.is_a?(Unavailable)
+        heard = here.now if e.is_a?(Busy) ? !try : poll.positive? && e.is_a?(Unavailable)
         pause = [pause * 2, 1.0].min
         rest = pause * rand(0.5..1.0)
         patience = try ? 1.0 : KEEP_PATIENCE
-        raise if Dibs.now + rest > [heard + patience, ends && !try ? ends : Float::INFINITY].min
+        raise if here.now + rest > [heard + patience, ends && !try ? ends : Float::INFINITY].min
 
-        sleep(rest)
+        here.sleep(rest)
         poll = 0.0 unless e.is_a?(Overloaded)
       end
     end
@@ -112,13 +129,14 @@ module Dibs
 
     # retrying asks once, and again for a second if the server is away.
     def retrying(claim)
-      tries = Tries.new(1.0)
+      tries = Tries.new(1.0, local)
       begin
         answer = yield
         type, detail = answer["error"]&.values_at("type", "detail")
         raise self.class.error(type, detail, claim) if type
-      rescue Unavailable, Busy, Overloaded
+      rescue Unavailable, Busy, Overloaded => e
         retry if tries.again?
+        Hooks.tell(:unavailable, claim, Dibs.plain(e.message), error: e) if e.is_a?(Unavailable)
         raise
       end
       answer
@@ -131,22 +149,23 @@ module Dibs
 
     # refusal is the error of an answer that is no grant.
     def refusal(claim, answer, waited = 0.0)
-      digest = claim.digest
+      key = claim.shown
       case answer["state"]
       when "held"
         left = (answer["left_ms"] || 0) / 1000.0
         text = claim.wait&.positive? ? "after waiting #{waited.round(3)} s" : "for #{left.round(3)} s more at most unless it is renewed"
-        Held.new("dibs: the key #{digest} is held, #{text}", key: claim.key, left: left, ahead: answer["ahead"] || 0, waited: waited)
+        Held.new("dibs: the key #{key} is held, #{text}", key: claim.key, left: left, ahead: answer["ahead"] || 0, waited: waited,
+                 holder: -> { local.holder(claim) })
       when "done"
         record = answer["record"]
-        Done.new("dibs: the key #{digest} is done", key: claim.key, record: record["data"].unpack1("m0"), age: record["age_ms"] / 1000.0)
+        Done.new("dibs: the key #{key} is done", key: claim.key, record: record["data"].unpack1("m0"), age: record["age_ms"] / 1000.0)
       when "mismatch"
-        Mismatch.new("dibs: the key #{digest} was used with another fingerprint", key: claim.key)
+        Mismatch.new("dibs: the key #{key} was used with another fingerprint", key: claim.key)
       when "unknown"
-        Unknown.new("dibs: the outcome of the attempt #{answer["id"]} on the key #{digest} is unknown; an operator must resolve it",
+        Unknown.new("dibs: the outcome of the attempt #{answer["id"]} on the key #{key} is unknown; an operator must resolve it",
                     key: claim.key, id: answer["id"])
       else
-        Refused.new("dibs: the key #{digest}: the server answers with the state #{answer["state"].inspect}", key: claim.key)
+        Refused.new("dibs: the key #{key}: the server answers with the state #{answer["state"].inspect}", key: claim.key)
       end
     end
   end

@@ -30,8 +30,8 @@ module Dibs
     # Call is a call that is under way.
     Call = Struct.new(:riders, :began)
 
-    def initialize(wire, verb)
-      @wire, @verb = wire, verb
+    def initialize(wire, verb, clock)
+      @wire, @verb, @clock = wire, verb, clock
       @lock = Mutex.new
       @queue = []
       @calls = []
@@ -45,7 +45,7 @@ module Dibs
       # A program that ends kills its threads, and a killed one waits for no other.
       return alone(text, timeout) if text.bytesize > ALONE || Dibs.ending?
 
-      rider = Rider.new(element, text, Dibs.now + timeout)
+      rider = Rider.new(element, text, @clock.now + timeout)
       begin
         Thread.handle_interrupt(Object => :never) { enter(rider) }
         follow(rider)
@@ -83,7 +83,7 @@ module Dibs
 
     # begin_call lets the first in the queue lead, unless a call is under way.
     def begin_call
-      now = Dibs.now
+      now = @clock.now
       return if @queue.empty? || @calls.any? { |c| now < c.began + SLOW }
 
       rider = @queue.shift
@@ -95,7 +95,7 @@ module Dibs
     def follow(rider)
       @lock.synchronize do
         until rider.over? || rider.call
-          left = rider.ends - Dibs.now
+          left = rider.ends - @clock.now
           return rider.error = late(rider) unless left.positive?
 
           rider.turn.wait(@lock, [left, SLOW].min)
@@ -110,7 +110,7 @@ module Dibs
 
     # lead makes the call of all that is asked now.
     def lead(rider)
-      left = rider.ends - Dibs.now
+      left = rider.ends - @clock.now
       return rider.error = late(rider) unless left.positive?
 
       answers, sent, again = @wire.call(@verb, board(rider).map(&:text), timeout: left)
@@ -118,7 +118,7 @@ module Dibs
     rescue Error => e
       # One element may be why the call is refused, such as a place of another namespace.
       refused = e.is_a?(Refused) && !e.is_a?(Overloaded) && !e.unanswered && rider.call.riders.size > 1
-      over = Dibs.now >= rider.ends # those that have more time are sent again
+      over = @clock.now >= rider.ends # those that have more time are sent again
       deliver(rider) do |r, _|
         next r.answer = :alone if refused
         next if over && !r.equal?(rider) && r.ends > rider.ends
@@ -132,7 +132,7 @@ module Dibs
     def board(rider)
       Thread.handle_interrupt(Object => :never) do
         @lock.synchronize do
-          size, now = rider.text.bytesize, Dibs.now
+          size, now = rider.text.bytesize, @clock.now
           fits = @queue.take(MAX_ELEMENTS - 1).take_while { |r| (size += r.text.bytesize) <= BYTES }
           @queue.shift(fits.size)
           rider.call.riders = [rider, *fits].each { |r| r.sent = now }

@@ -20,6 +20,11 @@ module Dibs
       Digest::SHA256.hexdigest("#{@namespace}\0".b + @key.b)[0, 12]
     end
 
+    # shown is the key in messages: its digest if keys may be secrets.
+    def shown
+      @options[:secret_keys] ? digest : @key.inspect
+    end
+
     # named names the key and the token, as each element of a call does.
     def named
       text = @key.dup.force_encoding(Encoding::UTF_8)
@@ -58,8 +63,9 @@ module Dibs
 
   # Tries paces the tries of one call: pauses double from 20 ms to 1 s, half of each is random.
   class Tries # :nodoc:
-    def initialize(patience)
-      @ends = Dibs.now + patience
+    def initialize(patience, local)
+      @local = local
+      @ends = local.now + patience
       @pause = 0.01
     end
 
@@ -67,9 +73,9 @@ module Dibs
     def again?
       @pause = [@pause * 2, 1.0].min
       pause = @pause * rand(0.5..1.0)
-      return false if Dibs.now + pause > @ends
+      return false if @local.now + pause > @ends
 
-      sleep(pause)
+      @local.sleep(pause)
       true
     end
   end

@@ -10,15 +10,17 @@ module Dibs
     # A client has these defaults: ttl of its leases, timeout of a call, the namespace of its keys
     # (default: the server's or the credential's), and a label that tells operators what the keys
     # are held for. For complete_in, reserve_in and once with in:, schema and prefix are those of the
-    # store's URL.
-    def initialize(url, ttl: TTL, timeout: TIMEOUT, namespace: "", label: File.basename($PROGRAM_NAME), schema: "public", prefix: "dibs")
-      @address = Address.new(url)
+    # store's URL. With secret_keys messages and events have the digest of a key in place of the key.
+    def initialize(url, ttl: TTL, timeout: TIMEOUT, namespace: "", label: File.basename($PROGRAM_NAME), schema: "public", prefix: "dibs",
+                   secret_keys: false)
+      @address = url.respond_to?(:servers) ? url : Address.new(url)
       @ttl = self.class.ttl(ttl)
       @timeout = Dibs.seconds(timeout, "timeout")
       raise ArgumentError, "dibs: timeout is 0; it must be more" if @timeout.zero?
 
       @namespace, @label = namespace, label
       @schema, @prefix = schema, prefix
+      @secret_keys = secret_keys
       @lock = Mutex.new
     end
 
@@ -76,9 +78,9 @@ module Dibs
       here = @local
       return unless here && here.pid == Process.pid
 
-      ends = Dibs.now + @timeout
+      ends = here.now + @timeout
       here.end_waits(@timeout)
-      here.undoer.flush(ends - Dibs.now)
+      here.undoer.flush(ends - here.now)
       here.renewer.stop
       here.undoer.stop
       here.close
@@ -107,7 +109,7 @@ module Dibs
     # error is the error of an element.
     def self.error(type, detail, claim) # :nodoc:
       kind = { "lost" => Lost, "busy" => Busy, "full" => Full, "too_large" => TooLarge }.fetch(type, Refused)
-      kind.new("dibs: the key #{claim.digest}: #{Dibs.plain(detail || type)}", key: claim.key)
+      kind.new("dibs: the key #{claim.shown}: #{Dibs.plain(detail || type)}", key: claim.key)
     end
 
     def self.ttl(value) # :nodoc:
@@ -165,7 +167,7 @@ module Dibs
       end
       Claim.new(key.dup.freeze, ttl: ttl, wait: wait, permits: permits, weight: weight, fingerprint: fingerprint,
                 at_most_once: at_most_once, stop_timeout: stop_timeout, max_lifetime: max_lifetime, max_age: max_age, grace: grace,
-                place_ttl: place_ttl, from: from, token: token, namespace: namespace,
+                place_ttl: place_ttl, from: from, token: token, namespace: namespace, secret_keys: @secret_keys,
                 owner: { host: HOST, pid: Process.pid, label: (label || @label).to_s.scrub[0, 100] })
     end
 

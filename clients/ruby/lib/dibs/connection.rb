@@ -39,10 +39,10 @@ module Dibs
       !@raw.nil?
     end
 
-    # post sends a body to a path and returns the Answer.
-    def post(path, body, ends)
+    # exchange sends a request and returns the Answer.
+    def exchange(method, path, body, ends)
       @ends = ends
-      refused = write("POST #{path} HTTP/1.1\r\n".b << @head << body.bytesize.to_s << "\r\n\r\n" << body.b)
+      refused = write("#{method} #{path} HTTP/1.1\r\n".b << @head << body.bytesize.to_s << "\r\n\r\n" << body.b)
       answer = read
       @used = Dibs.now
       answer

@@ -3,8 +3,7 @@
 module Dibs
   # Error is the class of all errors of this library, except ArgumentError.
   class Error < StandardError
-    # key is the key of the call, or nil. The message has its digest only, because messages end
-    # up in logs.
+    # key is the key of the call, or nil. The message names it, or with secret_keys its digest.
     attr_reader :key
 
     attr_accessor :unanswered # :nodoc: when the call was sent, if no server said what became of it
@@ -23,11 +22,21 @@ module Dibs
     # seconds.
     attr_reader :left, :ahead, :waited
 
-    def initialize(message, left: 0.0, ahead: 0, waited: 0.0, **rest)
+    def initialize(message, left: 0.0, ahead: 0, waited: 0.0, holder: nil, **rest)
       super(message, **rest)
-      @left, @ahead, @waited = left, ahead, waited
+      @left, @ahead, @waited, @holder = left, ahead, waited, holder
+    end
+
+    # holder asks the server who holds the key now. It returns a Holder, or nil if nobody holds it, the
+    # credential does not have the role look, or no server answers.
+    def holder
+      @holder&.call
     end
   end
+
+  # Holder is what operators see of a lease: the host, pid and label of its holder, its id, and since,
+  # the seconds for which it has held the key.
+  Holder = Struct.new(:host, :pid, :label, :id, :since)
 
   # Lost: the lease expired or was taken away, or the call that ends it was not answered. So another
   # caller may hold the key.
@@ -111,7 +120,7 @@ module Dibs
     attr_reader :why
 
     def initialize(claim, why) # :nodoc:
-      super("dibs: an earlier run under the key #{claim.digest} was done, but its result could not be stored (#{why}); " \
+      super("dibs: an earlier run under the key #{claim.shown} was done, but its result could not be stored (#{why}); " \
             "an operator gives the result with dibs resolve, or lets it run again with dibs forget", key: claim.key)
       @why = why
     end

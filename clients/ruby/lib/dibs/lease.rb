@@ -51,7 +51,7 @@ module Dibs
 
     # left is the seconds for which the lease can still be trusted unless it is renewed.
     def left
-      held? ? [@trusted - Dibs.now, 0.0].max : 0.0
+      held? ? [@trusted - @local.now, 0.0].max : 0.0
     end
 
     # id is the public name of this lease, which operators see.
@@ -124,7 +124,7 @@ module Dibs
 
     # inspect shows no token.
     def inspect
-      "#<Dibs::Lease #{@claim.digest} #{held? ? "held" : "ended"}>"
+      "#<Dibs::Lease #{@claim.shown} #{held? ? "held" : "ended"}>"
     end
 
     # For the client and its renewer.
@@ -133,7 +133,7 @@ module Dibs
 
     # live? reports whether the lease may hold the key.
     def live? # :nodoc:
-      !@settled && !@lost && Process.pid == @local.pid && !overdue?(Dibs.now)
+      !@settled && !@lost && Process.pid == @local.pid && !overdue?(@local.now)
     end
 
     def named # :nodoc:
@@ -150,7 +150,7 @@ module Dibs
 
     # later says when a renewal that failed is sent again.
     def later # :nodoc:
-      @guard.synchronize { @due = Dibs.now + [@ttl / 15, 0.001].max }
+      @guard.synchronize { @due = @local.now + [@ttl / 15, 0.001].max }
     end
 
     def overdue?(now) # :nodoc:
@@ -163,7 +163,7 @@ module Dibs
       return later && false if @unanswered || @in_transaction || !@settling.try_lock
 
       begin
-        @lost = true unless @settled
+        lost! unless @settled
         true
       ensure
         @settling.unlock
@@ -189,7 +189,7 @@ module Dibs
       @in_transaction = true
       database.settle(@claim, @namespace, data, retention, proof)
     rescue Lost
-      @lost = true
+      lost!
       @local.renewer.remove(self)
       raise
     end
@@ -216,7 +216,7 @@ module Dibs
     def finish # :nodoc:
       doubt = @settling.synchronize { @settled ? nil : @unanswered }
       why = doubt ? "may have ended while its block ran: its #{CALLS[doubt]} was sent and not answered" : "was lost while its block ran"
-      error = Lost.new("dibs: the lease of the key #{@claim.digest} #{why}", key: key)
+      error = Lost.new("dibs: the lease of the key #{@claim.shown} #{why}", key: key)
       return @settled ? nil : error if Process.pid != @local.pid
 
       conclude({ outcome: doubt && doubt != "keep" ? doubt : "release" }, @client.timeout, background: true)
@@ -233,6 +233,11 @@ module Dibs
     CALLS = { "keep" => "complete", "release" => "release", "abandon" => "abandon", "undo" => "undo" }.freeze
     private_constant :CALLS
 
+    def lost!
+      Hooks.tell(:lost, @claim, "the lease") unless @lost
+      @lost = true
+    end
+
     def lost
       why = Process.pid == @local.pid ? "" : ": it belongs to the process that forked this one"
       if @settled
@@ -241,7 +246,7 @@ module Dibs
         call = CALLS[@unanswered]
         why = ", or may be: its #{call} was sent and not answered; call #{call} again, and the store decides"
       end
-      Lost.new("dibs: the lease of the key #{@claim.digest} is lost#{why}", key: key)
+      Lost.new("dibs: the lease of the key #{@claim.shown} is lost#{why}", key: key)
     end
 
     # record is the settlement that leaves a record.
@@ -291,7 +296,7 @@ module Dibs
         # A record that is being written in the background is written by its caller, too.
         return if @settled && !(@handed == "keep" && settlement[:outcome] == "keep")
 
-        if @lost || (overdue?(Dibs.now) && @unanswered != settlement[:outcome] && !@in_transaction)
+        if @lost || (overdue?(@local.now) && @unanswered != settlement[:outcome] && !@in_transaction)
           # What the store still has of it is abandoned, as it would be when it expires.
           ended
           @local.undoer.settle(@claim, "abandon")
@@ -303,7 +308,7 @@ module Dibs
 
     # ask_settle reports whether the store accepts a settlement.
     def ask_settle(settlement)
-      tries = Tries.new(KEEP_PATIENCE)
+      tries = Tries.new(KEEP_PATIENCE, @local)
       begin
         answer, = @local.settle(@claim.named.merge(settlement))
         type, detail = answer["error"]&.values_at("type", "detail")
@@ -317,7 +322,7 @@ module Dibs
 
     def send_settlement(element, patience)
       outcome = element[:outcome]
-      tries = Tries.new(patience)
+      tries = Tries.new(patience, @local)
       begin
         before, @unanswered = @unanswered, @unanswered || outcome
         again = false
@@ -327,13 +332,14 @@ module Dibs
       rescue Error => e
         @unanswered = before unless again || e.unanswered # nothing was done
         retry if [Unavailable, Busy, Overloaded].any? { |c| c === e } && tries.again? # rubocop:disable Style/CaseEquality
+        Hooks.tell(:unavailable, @claim, Dibs.plain(e.message), error: e) if e.is_a?(Unavailable)
         raise
       end
       @local.undoer.settled(@claim, type ? "lost" : outcome)
       # The same record may be written twice. Any other end that was done before is a loss to the
       # store, and none to the holder.
       if type == "lost" && (outcome == "keep" || !(again || before == outcome || @in_transaction))
-        @lost = true
+        lost!
         @local.renewer.remove(self)
         raise lost
       end
@@ -341,8 +347,8 @@ module Dibs
     end
 
     def ended
-      if (overdue?(Dibs.now) && !@in_transaction) || @lost
-        @lost = true
+      if (overdue?(@local.now) && !@in_transaction) || @lost
+        lost!
       else
         @settled = true
       end

@@ -7,16 +7,41 @@ module Dibs
     attr_reader :pid, :wire, :renewer, :undoer
 
     def initialize(address, timeout)
-      @timeout = timeout
+      @timeout, @clock = timeout, address.clock
       @pid = Process.pid
       @wire = Wire.new(address, timeout)
       # What a record may answer goes apart, because a large one would hold the others up.
-      @claims, @readers, @settlements = %w[claim claim settle].map { |verb| Batch.new(@wire, verb) }
+      @claims, @readers, @settlements = %w[claim claim settle].map { |verb| Batch.new(@wire, verb, @clock) }
       @lock = Mutex.new
       @waits = 0 # callers that wait for a key
       @left = ConditionVariable.new
       @renewer = Renewer.new(self, timeout)
       @undoer = Undoer.new(self, timeout)
+      @clock.drive(self) unless threads?
+    end
+
+    # now is the time of the leases, in seconds, and sleep waits.
+    def now
+      @clock.now
+    end
+
+    def sleep(seconds)
+      @clock.sleep(seconds)
+    end
+
+    # threads? reports whether the renewer and the undoer have threads. Otherwise the clock drives
+    # them: when due has come it calls work.
+    def threads?
+      @clock.threads?
+    end
+
+    def due
+      [@renewer.due, @undoer.due].compact.min
+    end
+
+    def work
+      @renewer.work
+      @undoer.work
     end
 
     # call makes a call of these elements. See Wire#call.
@@ -43,6 +68,15 @@ module Dibs
       @settlements.call(element, @timeout)
     end
 
+    # holder returns the Holder of a key, or nil.
+    def holder(claim)
+      query = { key: claim.key, namespace: claim.namespace }.reject { |_, v| v.empty? }
+      run = @wire.get("/v1/keys?#{URI.encode_www_form(query)}").flat_map { |entry| entry["state"] == "held" ? entry["runs"] : [] }.first
+      run && Holder.new(*run["owner"].values_at("host", "pid", "label"), run["id"], run["since_ms"] / 1000.0)
+    rescue Error
+      nil
+    end
+
     # wait_begins and wait_ends are called around the wait of a caller.
     def wait_begins
       @lock.synchronize { @waits += 1 }
@@ -57,10 +91,10 @@ module Dibs
 
     # end_waits ends the calls that wait, and then waits for their callers, for that many seconds.
     def end_waits(limit)
-      ends = Dibs.now + limit
+      ends = @clock.now + limit
       @wire.end_waits
       @lock.synchronize do
-        until @waits.zero? || (left = ends - Dibs.now) <= 0
+        until @waits.zero? || (left = ends - @clock.now) <= 0
           @left.wait(@lock, left)
         end
       end

@@ -21,8 +21,10 @@ module Dibs
     # and the block has its effect exactly once. An error rolls back; errors of PG are for the
     # caller, who calls once again after a conflict. So does NotKept, and then the next caller runs.
     #
+    # with_origin: returns a OnceResult, which says whether the result is an earlier one.
+    #
     # The other arguments and errors are those of lock.
-    def once(key, keep: RETENTION, max_age: nil, remember: [], rerun: false, **options, &block)
+    def once(key, keep: RETENTION, max_age: nil, remember: [], rerun: false, with_origin: false, **options, &block)
       raise ArgumentError, "dibs: once needs a block" unless block
 
       connection = options.delete(:in)
@@ -34,14 +36,18 @@ module Dibs
       claim = asked(key, options, max_age: max_age)
       begin
         hold(claim) do |lease|
-          next run_once_in(database, lease, retention, [*remember], &block) if database
-
-          run_once(lease, [*remember], ->(result, &record) { keep(lease, retention, rerun, result, &record) }, &block)
+          value = if database
+                    run_once_in(database, lease, retention, [*remember], &block)
+                  else
+                    run_once(lease, [*remember], ->(result, &record) { keep(lease, retention, rerun, result, &record) }, &block)
+                  end
+          with_origin ? OnceResult.new(value, false) : value
         end
       rescue Done => e
         raise unless e.key.equal?(claim.key)
 
-        Outcome.recall(e, claim)
+        value = Outcome.recall(e, claim)
+        with_origin ? OnceResult.new(value, true) : value
       end
     end
 
@@ -131,6 +137,9 @@ module Dibs
     end
   end
 
+  # OnceResult is the value of once with with_origin, and whether an earlier call produced it.
+  OnceResult = Struct.new(:value, :replayed)
+
   # Outcome is the record that once leaves behind, the same as in the Go library.
   module Outcome # :nodoc:
     class NoJSON < StandardError; end
@@ -169,7 +178,7 @@ module Dibs
 
       body["value"]
     rescue JSON::ParserError
-      raise Refused.new("dibs: the record of the key #{claim.digest} is not one of once", key: claim.key)
+      raise Refused.new("dibs: the record of the key #{claim.shown} is not one of once", key: claim.key)
     end
 
     # check refuses what JSON.generate would turn into some text.

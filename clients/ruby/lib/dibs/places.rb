@@ -15,7 +15,7 @@ module Dibs
         done = true
         Ticket.write(claim)
       ensure
-        here.undoer.settle(claim, "undo") unless done # nobody has its ticket
+        undo(here, claim) unless done # nobody has its ticket
       end
     end
 
@@ -55,7 +55,7 @@ module Dibs
     # cancel gives a reserved place back. It raises Lost if the place had ended before.
     def cancel(ticket)
       claim = place_of(ticket)
-      tries = Tries.new(@timeout)
+      tries = Tries.new(@timeout, local)
       repeated = false
       begin
         answer, _, again = local.settle(claim.named.merge(outcome: "release"))

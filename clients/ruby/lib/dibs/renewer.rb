@@ -13,7 +13,7 @@ module Dibs
     def add(lease)
       @lock.synchronize do
         @leases[lease] = true
-        unless @thread&.alive?
+        unless @thread&.alive? || !@local.threads?
           # A thread begins with the mask of the one that starts it.
           @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
           @thread.name = "dibs renewer"
@@ -31,27 +31,40 @@ module Dibs
       @thread&.kill
     end
 
+    # due is when the next renewal is due, or nil.
+    def due
+      @lock.synchronize { first }
+    end
+
+    # work renews what is due now or soon.
+    def work
+      now = @local.now
+      due, patience = @lock.synchronize do
+        [@leases.keys.select { |lease| lease.due <= now + lease.ttl / 15 }, [@timeout, *@leases.each_key.map { |lease| lease.ttl / 3 }].min]
+      end
+      due.each_slice(MAX_ELEMENTS) { |leases| renew(leases, patience) }
+    end
+
     private
 
     def run
       loop do
-        due, patience = @lock.synchronize { await }
-        due.each_slice(MAX_ELEMENTS) { |leases| renew(leases, patience) }
+        @lock.synchronize { await }
+        work
       end
     end
 
-    # await waits until leases are due, and returns those that are due now or soon.
+    # await waits until a lease is due.
     def await
-      loop do
-        now = Dibs.now
-        @leases.delete_if { |lease, _| lease.overdue?(now) }
-        first = @leases.each_key.map(&:due).min
-        if first && first <= now
-          due = @leases.keys.select { |lease| lease.due <= now + lease.ttl / 15 }
-          return due, [@timeout, @leases.each_key.map { |lease| lease.ttl / 3 }.min].min
-        end
-        @changed.wait(@lock, first && first - now)
+      while (left = (due = first) && due - @local.now).nil? || left.positive?
+        @changed.wait(@lock, left)
       end
+    end
+
+    def first
+      now = @local.now
+      @leases.delete_if { |lease, _| lease.overdue?(now) }
+      @leases.each_key.map(&:due).min
     end
 
     def renew(leases, patience)

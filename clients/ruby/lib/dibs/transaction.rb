@@ -82,10 +82,10 @@ module Dibs
     rescue StandardError => e
       state, detail = e.respond_to?(:result) && e.result ? [e.result.error_field(SQLSTATE), e.result.error_field(DETAIL)] : nil
       case state
-      when "DIBS1" then raise Lost.new("dibs: the lease of the key #{claim.digest} is lost: #{detail}", key: claim.key)
+      when "DIBS1" then raise Lost.new("dibs: the lease of the key #{claim.shown} is lost: #{detail}", key: claim.key)
       when "DIBS2" then raise WrongTransaction.new("dibs: the block of once ended its transaction and began another one; leave that to once", key: claim.key)
       when "22023", "54000"
-        raise TooLarge.new("dibs: the key #{claim.digest}: #{e.message.lines.first&.chomp}", key: claim.key) # of what it passes, only the data has no bound here
+        raise TooLarge.new("dibs: the key #{claim.shown}: #{e.message.lines.first&.chomp}", key: claim.key) # of what it passes, only the data has no bound here
       when "42883", "3F000"
         raise Refused.new("dibs: this database has no function #{name} of this version. Name the store's schema: and prefix: when you connect, or run dibs migrate (#{e.message.lines.first&.chomp})", key: claim.key)
       when "42501"

@@ -31,7 +31,7 @@ module Dibs
       @lock.synchronize do
         @entries.reject! { |e| e.again && e.claim.token == claim.token }
         @changed.wait(@lock) while @under_way.any? { |e| e.again && e.claim.token == claim.token }
-        now = Dibs.now
+        now = @local.now
         @silent.delete_if { |_, sent| now >= sent + SILENCE } if @silent.size >= 1000
         before = @silent[claim.token]
         @silent[claim.token] = now
@@ -53,21 +53,21 @@ module Dibs
     # settle settles in the background: with an outcome, or with a whole settlement.
     def settle(claim, settlement)
       settlement = { outcome: settlement } unless settlement.is_a?(Hash)
-      now = Dibs.now
+      now = @local.now
       @lock.synchronize do
         expires = [now + [claim.ttl, claim.place_ttl].max + @timeout, (@silent[claim.token] || 0) + SILENCE].max
         @pending += 1
         add(Entry.new(claim, settlement, now, expires))
       end
       # A program that ends kills its threads, this one and the undoer's: then it is done here.
-      pass(2.0) if Dibs.ending?
+      pass(2.0) if Dibs.ending? || !@local.threads?
     end
 
     # flush waits until everything was settled once, or for so many seconds.
     def flush(limit)
-      ends = Dibs.now + limit
+      ends = @local.now + limit
       @lock.synchronize do
-        while @pending.positive? && (left = ends - Dibs.now).positive? && @thread&.alive?
+        while @pending.positive? && (left = ends - @local.now).positive? && @thread&.alive?
           @changed.wait(@lock, left)
         end
         @pending
@@ -78,12 +78,22 @@ module Dibs
       @thread&.kill
     end
 
+    # due is when the next settlement is due, or nil.
+    def due
+      @lock.synchronize { @entries.map(&:due).min }
+    end
+
+    # work settles what is due.
+    def work
+      pass(@timeout)
+    end
+
     private
 
     def add(entry)
       @entries << entry
       begin
-        unless @thread&.alive? && @thread.status != "aborting"
+        unless !@local.threads? || (@thread&.alive? && @thread.status != "aborting")
           @thread = Thread.new { Thread.handle_interrupt(Object => :never) { run } }
           @thread.name = "dibs undoer"
         end
@@ -103,7 +113,7 @@ module Dibs
     # again undoes a token after a pause if a claim of it was silent.
     def again(claim, pause)
       sent = @silent[claim.token] or return
-      now = Dibs.now
+      now = @local.now
       return @silent.delete(claim.token) if now >= sent + SILENCE
 
       due = [now + pause, sent + SILENCE].min
@@ -124,8 +134,8 @@ module Dibs
 
     def await
       @lock.synchronize do
-        until (first = @entries.map(&:due).min) && first <= Dibs.now
-          @changed.wait(@lock, first && first - Dibs.now)
+        until (first = @entries.map(&:due).min) && first <= @local.now
+          @changed.wait(@lock, first && first - @local.now)
         end
       end
     end
@@ -133,7 +143,7 @@ module Dibs
     # pass settles what is due in one call, and reports whether the servers answered.
     def pass(timeout)
       due = @lock.synchronize do
-        due, @entries = @entries.partition { |e| e.due <= Dibs.now && !wait_for_answer(e) }
+        due, @entries = @entries.partition { |e| e.due <= @local.now && !wait_for_answer(e) }
         @entries.concat(due.slice!(MAX_ELEMENTS..) || [])
         @under_way += due
         due
@@ -154,13 +164,13 @@ module Dibs
     def wait_for_answer(entry)
       return false if Dibs.ending? || !@local.flying?(entry.claim.token)
 
-      entry.due = Dibs.now + 0.02
+      entry.due = @local.now + 0.02
     end
 
     def finish(due, done)
       return if due.nil?
 
-      now = Dibs.now
+      now = @local.now
       @lock.synchronize do
         due.each do |entry|
           @under_way.delete_if { |e| e.equal?(entry) }

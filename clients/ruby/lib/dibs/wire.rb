@@ -4,7 +4,7 @@ module Dibs
   # Wire makes calls of one process to the servers. It keeps its connections.
   class Wire # :nodoc:
     def initialize(address, timeout)
-      @address, @timeout = address, timeout
+      @address, @timeout, @clock = address, timeout, address.clock
       @lock = Mutex.new
       @idle = []
       @all = {}
@@ -18,13 +18,13 @@ module Dibs
     # is how long the server may take longer on purpose. Such a call asks one server only, because its
     # caller asks again with less time to wait.
     def call(verb, elements, wait: 0.0, timeout: @timeout)
-      ends = Dibs.now + timeout
+      ends = @clock.now + timeout
       away = silent = nil
       count = wait.positive? ? 1 : @address.servers.size
       count.times do |i|
         first = @current
         server = @address.servers[first % @address.servers.size]
-        left = ends - Dibs.now
+        left = ends - @clock.now
         break if left <= 0
         begin
           answers, sent, again = ask(server, verb, elements, wait, left / (count - i))
@@ -38,6 +38,15 @@ module Dibs
         end
       end
       raise away || Unavailable.new("dibs: #{verb}: no server answered in time")
+    end
+
+    # get returns what the JSON lines at a path say.
+    def get(path)
+      server = @address.servers[@current % @address.servers.size]
+      answer, = exchange(server, "GET", path, "", 0.0, @timeout)
+      raise Refused, "dibs: #{server} answers with #{answer.status}" unless answer.status == "200"
+
+      answer.body.lines.map { |line| parse(line) || {} }
     end
 
     # end_waits ends the calls that wait.
@@ -68,18 +77,18 @@ module Dibs
       body = "{\"#{LISTS[verb]}\":[#{elements.join(",")}]"
       body << ",\"wait_ms\":#{(wait * 1000).ceil}" if wait.positive?
       body << ",\"timeout_ms\":#{[((wait + timeout) * 1000).ceil, 1].max}" if verb == "claim"
-      answer, sent, again = post(server, "/v1/#{verb}", body << "}", wait, timeout)
+      answer, sent, again = exchange(server, "POST", "/v1/#{verb}", body << "}", wait, timeout)
       [read(server, verb, answer, elements.size, sent), sent, again]
     rescue Error => e
       e.unanswered ||= again
       raise
     end
 
-    # post sends a request. A kept connection may have been closed by the server meanwhile, so
+    # exchange sends a request. A kept connection may have been closed by the server meanwhile, so
     # then a new one is used; every call may be repeated. Whatever else ends the call closes its
     # connection, from which the server sees that nobody listens any more.
-    def post(server, path, body, wait, timeout)
-      ends = Dibs.now + timeout
+    def exchange(server, method, path, body, wait, timeout)
+      ends = @clock.now + timeout
       connection = checkout(server)
       again = sent = nil
       begin
@@ -88,8 +97,8 @@ module Dibs
         connection.open(ends) unless connection.open?
         raise Unavailable, "dibs: the client is closed" if wait.positive? && @closing
 
-        sent = Dibs.now
-        answer = connection.post(path, body, ends + wait)
+        sent = @clock.now
+        answer = connection.exchange(method, path, body, ends + wait)
         whole = true
         [answer, sent, again]
       rescue EOFError, Errno::ECONNRESET, Errno::EPIPE, Errno::ECONNABORTED => e
