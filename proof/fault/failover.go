@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/backoff"
 )
@@ -106,4 +107,108 @@ func (t *Target) move(addr string) {
 			w.Lead(addr)
 		}
 	}
+}
+
+// Manager is Patroni: it decides which server of a group is the primary. Each method but the last
+// three is about the server that is the primary at the call.
+type Manager interface {
+	// KillServer kills the primary, and with its host its manager, too.
+	KillServer(host bool) error
+	// StopManager stops the primary's manager. The primary goes on meanwhile.
+	StopManager() error
+	// CutManager cuts the primary's manager off from etcd until it has taken its role from the
+	// primary, and for that long after it.
+	CutManager(after time.Duration) error
+	// Switchover asks for another primary.
+	Switchover() error
+
+	// Etcd is the URL of the server in which the managers agree; EtcdServer is its process.
+	Etcd() (url string, server Server)
+	// Promoted waits until a server was promoted more often than before, and returns how often.
+	Promoted(before int64) (now int64, err error)
+	// Heal undoes what was done, and returns when every server has its role.
+	Heal() error
+}
+
+func managerFaults() []*Fault {
+	const evidence = "a server that was promoted since, by its own count"
+	return []*Fault{
+		{
+			Name: "primary-kill", Kind: Manages,
+			About:    "the primary is killed (SIGKILL), half of the time with its Patroni",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.KillServer(r.IntN(2) == 0) }),
+		},
+		{
+			Name: "manager-stop", Kind: Manages,
+			About:    "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary goes on beside it",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.StopManager() }),
+		},
+		{
+			Name: "manager-cut", Kind: Manages,
+			About:    "the primary's Patroni is cut off from etcd until it has made the primary a standby, and for a while after that",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.CutManager(4 * t.spell(r)) }),
+		},
+		{
+			Name: "switchover", Kind: Manages,
+			About:    "another server is made the primary (patronictl switchover)",
+			Evidence: evidence,
+			gate:     serverGate, applies: needManager,
+			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.Switchover() }),
+		},
+		{
+			Name: "etcd-kill", Kind: Manages,
+			About:    "the etcd of Patroni is killed (SIGKILL) and started again",
+			Evidence: "an etcd that says it was started since",
+			gate:     serverGate, applies: needManager, strike: etcdKill,
+		},
+	}
+}
+
+func needManager(t *Target) error {
+	if t.Manager == nil {
+		return errors.New("the server is not under a Patroni of the run's own")
+	}
+	return nil
+}
+
+// promoting returns a strike that does something until another server is promoted.
+func promoting(do func(*Target, *rand.Rand) error) func(context.Context, *Target, *rand.Rand) (int, error) {
+	return func(_ context.Context, t *Target, r *rand.Rand) (hits int, err error) {
+		before, err := t.Manager.Promoted(0)
+		if err != nil {
+			return 0, err
+		}
+		var now int64
+		if err = do(t, r); err == nil {
+			now, err = t.Manager.Promoted(before)
+		}
+		if err = errors.Join(err, t.Manager.Heal()); err == nil && now > before {
+			hits = 1
+		}
+		return hits, err
+	}
+}
+
+// etcdKill takes etcd away: sometimes for longer than a primary may go on without it.
+func etcdKill(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
+	url, server := t.Manager.Etcd()
+	etcd := &Target{URL: strings.Replace(url, "http", "etcd", 1)}
+	before, err := ask(ctx, etcd, witness.start)
+	if err != nil {
+		return 0, err
+	}
+	server.Kill()
+	_ = backoff.Sleep(ctx, 4*t.spell(r))
+	server.Restart()
+	after, err := ask(ctx, etcd, witness.start)
+	if err = errors.Join(err, t.Manager.Heal()); err == nil && after.after(before) {
+		hits = 1
+	}
+	return hits, err
 }

@@ -5,7 +5,9 @@ package target
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/wire"
@@ -153,4 +155,153 @@ func (g *group[S]) Rebuild() (behind int64, err error) {
 	g.old.server.Rejoin(g.primary, g.old.link.Addr())
 	g.inStep()
 	return g.wrote - g.forked, nil
+}
+
+// watched is a Redis that Sentinel or Cluster watches: they put a replica in the place of a
+// silent master, and the clients follow by themselves. The master is stopped and not killed, so
+// that there are two masters for a moment.
+type watched struct {
+	master func() *servertest.RedisServer
+	next   func(after *servertest.RedisServer) *servertest.RedisServer
+	whole  func()
+	behind int64
+}
+
+var _ fault.Failover = (*watched)(nil)
+
+// silence is after how long a silent master is replaced.
+const silence = time.Second
+
+// Sentinel starts a Redis with a replica and three sentinels. It has no wires.
+func Sentinel(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	s := servertest.RedisSentinel(owner, &servertest.SentinelOptions{
+		DownAfter: silence, Redis: &servertest.RedisOptions{Persistence: servertest.AOF},
+	})
+	return &fault.Target{URL: s.URL(), Failover: &watched{master: s.Master, next: s.AwaitMaster, whole: s.Await}}
+}
+
+// Cluster starts a Redis Cluster of three masters with a replica each. It has no wires.
+func Cluster(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	c := servertest.RedisCluster(owner, &servertest.ClusterOptions{
+		NodeTimeout: silence, Redis: &servertest.RedisOptions{Persistence: servertest.AOF},
+	})
+	key := ""
+	return &fault.Target{URL: c.URL(), Failover: &watched{
+		master: func() *servertest.RedisServer {
+			key = fmt.Sprint("slot", rand.N(1000)) // of any of the masters
+			return c.MasterOf(key)
+		},
+		next:  func(after *servertest.RedisServer) *servertest.RedisServer { return c.AwaitMaster(key, after) },
+		whole: c.Await,
+	}}
+}
+
+// Lag does nothing: the replica lacks what the old master does when it goes on.
+func (u *watched) Lag() error { return nil }
+
+// Promote stops the master until a replica has taken its place, and lets it go on. The old
+// master then cannot resynchronize from where it was, because it did more than its replica had.
+// The new master counts that.
+func (u *watched) Promote(bool) (addr string, err error) {
+	old := u.master()
+	old.Pause()
+	master := u.next(old)
+	missed := func() (n int64) {
+		if err == nil {
+			n, err = strconv.ParseInt(master.Info("sync_partial_err"), 10, 64)
+		}
+		return n
+	}
+	before := missed()
+	old.Continue()
+	u.whole()
+	u.behind = missed() - before
+	return master.Addr(), err
+}
+
+// Rebuild only counts, because Promote has waited until the old master follows the new one.
+func (u *watched) Rebuild() (behind int64, err error) { return u.behind, nil }
+
+// PostgresPatroni starts three PostgreSQL servers under Patroni, behind the address of an HAProxy.
+func PostgresPatroni(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	c := servertest.Patroni(owner, &servertest.PatroniOptions{MaxConnections: connections})
+	return underPatroni(c, c.URL())
+}
+
+// PostgresPatroniHosts is PostgresPatroni with a URL that names the servers. It has no wires.
+// Asynchronous leaves out Patroni's synchronous_mode.
+func PostgresPatroniHosts(owner servertest.Owner, asynchronous bool) *fault.Target {
+	owner.Helper()
+	c := servertest.Patroni(owner, &servertest.PatroniOptions{MaxConnections: connections, Asynchronous: asynchronous})
+	return underPatroni(c, c.HostsURL())
+}
+
+func underPatroni(c *servertest.PatroniCluster, url string) *fault.Target {
+	return &fault.Target{URL: url + "&migrate=true", Manager: &managedBy{c: c}, Durable: true, Synchronous: true}
+}
+
+// managedBy is Patroni as a fault.Manager.
+type managedBy struct {
+	c *servertest.PatroniCluster
+	// struck is the primary that something was done to.
+	struck *servertest.PatroniNode
+}
+
+var _ fault.Manager = (*managedBy)(nil)
+
+// KillServer kills the primary, and with its host its Patroni, too.
+func (m *managedBy) KillServer(host bool) error {
+	return m.strike(func(n *servertest.PatroniNode) {
+		if host {
+			n.Kill()
+		}
+		n.KillPostgres()
+	})
+}
+
+// StopManager stops the primary's Patroni.
+func (m *managedBy) StopManager() error { return m.strike((*servertest.PatroniNode).Pause) }
+
+// CutManager cuts the primary's Patroni off from etcd until it has demoted the primary, and for that
+// long after it.
+func (m *managedBy) CutManager(after time.Duration) error {
+	err := m.strike(func(n *servertest.PatroniNode) { n.Link.Cut() })
+	if err == nil {
+		err = m.c.AwaitDemoted(m.struck)
+		time.Sleep(after)
+		m.struck.Link.Mend()
+	}
+	return err
+}
+
+func (m *managedBy) strike(do func(*servertest.PatroniNode)) (err error) {
+	if m.struck, err = m.c.Primary(); err == nil {
+		do(m.struck)
+	}
+	return err
+}
+
+// Switchover asks for another primary.
+func (m *managedBy) Switchover() error { return m.c.Switchover() }
+
+// Etcd is the etcd in which they agree on a primary.
+func (m *managedBy) Etcd() (url string, server fault.Server) { return m.c.Etcd.URL(), m.c.Etcd }
+
+// Promoted waits until a server was promoted more often than before, and returns how often.
+func (m *managedBy) Promoted(before int64) (now int64, err error) { return m.c.TimelineAfter(before) }
+
+// Heal lets the primary that was struck follow the new one.
+func (m *managedBy) Heal() error {
+	if n := m.struck; n != nil {
+		m.struck = nil
+		n.Link.Mend()
+		n.Continue()
+		if !n.Running() {
+			n.Restart()
+		}
+	}
+	return m.c.Await()
 }

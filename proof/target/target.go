@@ -6,8 +6,12 @@
 package target
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
@@ -97,4 +101,185 @@ func SQLite(owner servertest.Owner, shared bool) *fault.Target {
 		url += "?shared=true"
 	}
 	return &fault.Target{URL: url, Durable: true}
+}
+
+// MariaDB starts a MariaDB or a MySQL. It sets the clock, the number of connections and NoSync.
+// Nil means the defaults. A kill loses nothing that was committed.
+func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target {
+	owner.Helper()
+	options := servertest.MariaDBOptions{}
+	if o != nil {
+		options = *o
+	}
+	clock := servertest.NewClock(owner)
+	options.NoSync, options.MaxConnections, options.Clock = true, connections, clock
+	s := servertest.MariaDB(owner, &options)
+	return &fault.Target{URL: s.URL() + "?migrate=true", Server: s, Clock: clock, Durable: true}
+}
+
+// MariaDBSemiSynchronous starts a MariaDB with a semi-synchronous replica.
+func MariaDBSemiSynchronous(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := mariadbGroup(owner, true)
+	t.Synchronous = true
+	return t
+}
+
+// MariaDBAsynchronous starts a MariaDB with a replica.
+func MariaDBAsynchronous(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	return mariadbGroup(owner, false)
+}
+
+// mariadbGroup starts a MariaDB with a replica.
+func mariadbGroup(owner servertest.Owner, semi bool) *fault.Target {
+	owner.Helper()
+	options := servertest.MariaDBOptions{NoSync: true, MaxConnections: connections, Replicas: true, SemiSync: semi}
+	start := func() *servertest.MariaDBServer { return servertest.MariaDB(owner, &options) }
+	primary := start()
+	g := newGroup(owner, primary, 1, start)
+	return &fault.Target{URL: primary.URL() + "?migrate=true", Server: g, Failover: g, Durable: true}
+}
+
+// Postgres starts a PostgreSQL. A kill of its processes loses nothing that was committed.
+func Postgres(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	clock := servertest.NewClock(owner)
+	s := servertest.Postgres(owner, &servertest.PostgresOptions{NoSync: true, MaxConnections: connections, Clock: clock})
+	return &fault.Target{URL: s.URL() + "&migrate=true", Server: s, Clock: clock, Durable: true}
+}
+
+// BySQL is in the URL of PostgresBySQL, before the address of the pooler.
+const BySQL = "&application_name=by_sql_"
+
+// PostgresBySQL is PostgresSynchronous with a pooler in transaction mode, through which workers may take leases
+// by SQL, beside workers in Go. The pooler follows the primary.
+func PostgresBySQL(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := PostgresSynchronous(owner)
+	g := t.Failover.(*group[*servertest.PostgresServer])
+	pooler := servertest.PgBouncer(owner, g.primary, &servertest.PgBouncerOptions{
+		PoolSize: 30, Through: g.follow(owner).Addr(), Settings: []string{"server_login_retry = 1"},
+	})
+	t.URL += BySQL + pooler.Addr()
+	return t
+}
+
+// PostgresSynchronous starts a PostgreSQL with a synchronous standby.
+func PostgresSynchronous(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := postgresGroup(owner, 1, "synchronous_standby_names = '*'")
+	t.Synchronous = true
+	return t
+}
+
+// PostgresHosts is PostgresSynchronous with a URL that names both servers. It has no wires.
+func PostgresHosts(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := PostgresSynchronous(owner)
+	g := t.Failover.(*group[*servertest.PostgresServer])
+	t.URL = strings.Replace(t.URL, g.primary.Addr(), g.primary.Addr()+","+g.standbys[0].server.Addr(), 1)
+	return t
+}
+
+// PostgresQuorum starts a PostgreSQL with two standbys, of which one must have a commit.
+func PostgresQuorum(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := postgresGroup(owner, 2, "synchronous_standby_names = 'ANY 1 (*)'")
+	t.Synchronous = true
+	return t
+}
+
+// PostgresLocal starts a PostgreSQL with a synchronous standby, and a store that does not wait for
+// it.
+func PostgresLocal(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := postgresGroup(owner, 1, "synchronous_standby_names = '*'")
+	t.URL += "&synchronous_commit=local"
+	return t
+}
+
+// PostgresAsynchronous starts a PostgreSQL with a standby.
+func PostgresAsynchronous(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	return postgresGroup(owner, 1)
+}
+
+// postgresGroup starts a PostgreSQL with standbys. The old primary comes back by pg_rewind.
+// Settings are those of all servers.
+func postgresGroup(owner servertest.Owner, standbys int, settings ...string) *fault.Target {
+	owner.Helper()
+	options := servertest.PostgresOptions{NoSync: true, MaxConnections: connections, Standbys: true, Settings: settings}
+	primary := servertest.Postgres(owner, &options)
+	options.StandbyOf = primary
+	g := newGroup(owner, primary, standbys, func() *servertest.PostgresServer { return servertest.Postgres(owner, &options) })
+	return &fault.Target{URL: primary.URL() + "&migrate=true", Server: g, Failover: g, Durable: true}
+}
+
+// Redis starts a Redis or a Valkey, and its replica. It sets persistence and the clock. Nil
+// means the defaults. A kill of the process loses nothing that it acknowledged.
+func Redis(owner servertest.Owner, o *servertest.RedisOptions) *fault.Target {
+	owner.Helper()
+	options := servertest.RedisOptions{}
+	if o != nil {
+		options = *o
+	}
+	clock := servertest.NewClock(owner)
+	options.Persistence, options.Clock = servertest.AOF, clock
+	options.Directives = append(options.Directives[:len(options.Directives):len(options.Directives)],
+		fmt.Sprintf("maxclients %d", connections))
+	start := func() *servertest.RedisServer { return servertest.Redis(owner, &options) }
+	master := start()
+	g := newGroup(owner, master, 1, start)
+	return &fault.Target{URL: master.URL(), Server: g, Failover: g, Clock: clock, Durable: true}
+}
+
+// RedisReplicated starts a Redis with a replica, and a store that waits for it.
+func RedisReplicated(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	t := Redis(owner, nil)
+	t.URL, t.Clock, t.Synchronous = t.URL+"?replicas=1", nil, true
+	return t
+}
+
+// Serve starts a dibs serve on a SQLite file. It has no memory of its own, so a kill loses
+// nothing.
+func Serve(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	s := servertest.DibsServe(owner, "")
+	return &fault.Target{URL: s.URL(), Server: s, Durable: true}
+}
+
+// ServePair starts two dibs serve on one SQLite file. The clients know both.
+func ServePair(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	first := servertest.DibsServe(owner, "")
+	p := &servePair{both: []*servertest.DibsServer{first, servertest.DibsServe(owner, first.Store)}}
+	return &fault.Target{URL: first.URL() + "," + p.both[1].Addr(), Failover: p, Synchronous: true}
+}
+
+// servePair is two servers of one store. A failover ends one of them for a moment.
+type servePair struct {
+	both []*servertest.DibsServer
+	down *servertest.DibsServer
+}
+
+var _ fault.Failover = (*servePair)(nil)
+
+// Lag does nothing: what one server acknowledges, the other one knows.
+func (p *servePair) Lag() error { return nil }
+
+// Promote ends one of the servers.
+func (p *servePair) Promote(bool) (addr string, err error) {
+	i := rand.IntN(2)
+	p.down = p.both[i]
+	p.down.Kill()
+	return p.both[1-i].Addr(), nil
+}
+
+// Rebuild starts it again, after clients had to go to the other one.
+func (p *servePair) Rebuild() (behind int64, err error) {
+	time.Sleep(silence)
+	p.down.Restart()
+	return 0, nil
 }

@@ -5,6 +5,8 @@
 package house
 
 import (
+	"bytes"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -12,6 +14,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -202,4 +205,124 @@ func moduleOf(t *testing.T) (module string) {
 		t.Errorf("go.mod does not require %s", Root)
 	}
 	return module
+}
+
+// phrases are regular expressions, in small letters, of what a native reader stumbles on, and what to
+// write. Each begins with a word, so that a search is quick. A space matches the end of a line, too,
+// with the marks of a comment.
+var phrases = []struct{ not, but string }{
+	{`also (if|when|after|while|before)`, "even if, even when, even after, because the case is a surprise"},
+	{`for ever`, "forever"},
+	{`belongs? into`, "belong in"},
+	{`an object of json`, "a JSON object"},
+	{"lines? of (json|`?(debug|info|warn|error)`?)", "a JSON line, WARN lines"},
+	{`end(s|ed)? with \d+`, "exits with 64"},
+	{`may (have|hold) (at most )?\d\S* (bytes|kib|mib|members|fields|parts|elements)`, "can be at most 256 KiB"},
+	{`as for`, "as with"},
+	{`fault of (the|a) (file|store|proxy|test)`, "an error in the file; does not mean that the store is slow"},
+	{`stand(s|ing)? still`, "pauses, is paused, stops"},
+	{`stood still`, "paused, was paused, stopped"},
+	{`one (line|byte|caller|waiter|option|step|statement|savepoint|time|row|call|trip) more`, "one more caller"},
+}
+
+// English checks that no text file below the folder has one of the phrases.
+func English(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case !d.Type().IsRegular() || d.Name() == "english.go" || d.Name() == "english_test.go":
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err == nil && !bytes.ContainsRune(text, 0) {
+			for _, found := range accents(string(text)) {
+				t.Errorf("%s:%s", name, found)
+			}
+		}
+		return err
+	})
+	testkit.Must(t, err)
+}
+
+// accents returns a line for each phrase in the text, with its line number and what to write.
+func accents(text string) (found []string) {
+	text = strings.ToLower(text)
+	for i, expression := range expressions {
+		for _, at := range expression.FindAllStringIndex(text, -1) {
+			if at[0] > 0 && 'a' <= text[at[0]-1] && text[at[0]-1] <= 'z' {
+				continue // the end of another word
+			}
+			line := 1 + strings.Count(text[:at[0]], "\n")
+			found = append(found, fmt.Sprintf("%d: %q: write %s", line, text[at[0]:at[1]], phrases[i].but))
+		}
+	}
+	return found
+}
+
+// expressions are the phrases, compiled.
+var expressions = func() (all []*regexp.Regexp) {
+	for _, p := range phrases {
+		all = append(all, regexp.MustCompile(strings.ReplaceAll(p.not, " ", `(?: +|\s*\n[\s/#*-]*)`)+`\b`))
+	}
+	return all
+}()
+
+// Readme checks that the module's README has each of the texts and is not longer than that many
+// lines, and that each test that it names is there. It returns the README.
+func Readme(t *testing.T, most int, want ...string) string {
+	t.Helper()
+	readme := read(t, "README.md")
+	for _, text := range want {
+		if !strings.Contains(readme, text) {
+			t.Errorf("README.md does not have %q", text)
+		}
+	}
+	if n := strings.Count(readme, "\n"); n > most {
+		t.Errorf("README.md has %d lines; at most %d", n, most)
+	}
+	files, err := filepath.Glob("*_test.go")
+	testkit.Must(t, err)
+	tests := read(t, files...)
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(readme, -1) {
+		if !strings.Contains(tests, "func "+name[1]+"(") {
+			t.Errorf("README.md names %s, which is not there", name[1])
+		}
+	}
+	return readme
+}
+
+// ReadmeRuns checks that the code of the README is that of example_test.go, which is compiled
+// and run.
+func ReadmeRuns(t *testing.T) {
+	t.Helper()
+	example := read(t, "example_test.go")
+	lines := 0
+	for i, part := range strings.Split(read(t, "README.md"), "```") {
+		if i%2 == 0 {
+			continue // no code
+		}
+		for line := range strings.Lines(strings.TrimPrefix(part, "go\n")) {
+			lines++
+			if !strings.Contains(example, line) {
+				t.Errorf("the example does not have %q", line)
+			}
+		}
+	}
+	if lines == 0 {
+		t.Error("README.md has no code")
+	}
+}
+
+func read(t *testing.T, names ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, name := range names {
+		b := testkit.ReadFile(t, name)
+		text.Write(b)
+	}
+	return text.String()
 }

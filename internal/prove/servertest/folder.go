@@ -3,11 +3,17 @@
 package servertest
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
+
+	"github.com/dibs-go/dibs/internal/prove/wire"
 )
 
 // A folder is the temporary folder of one server. Its process holds a file lock in it. A
@@ -127,4 +133,151 @@ func discard(dir string) error {
 		}
 	}
 	return os.RemoveAll(dir)
+}
+
+// An account is the user of a server if the test runs as root, because database servers
+// refuse root. nil is the user of the test.
+type account struct{ uid, gid int }
+
+// unprivileged returns the first of the accounts that exists, or nobody. It returns nil
+// unless the test runs as root.
+func unprivileged(names ...string) (*account, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range append(names, "nobody") {
+		u, err := user.Lookup(name)
+		if _, unknown := errors.AsType[user.UnknownUserError](err); unknown {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		uid, err := strconv.Atoi(u.Uid)
+		if err != nil {
+			return nil, err
+		}
+		gid, err := strconv.Atoi(u.Gid)
+		if err != nil {
+			return nil, err
+		}
+		return &account{uid: uid, gid: gid}, nil
+	}
+	return nil, errors.New("the system has no user nobody, but the server refuses to run as root")
+}
+
+// credential is the credential of the account's processes.
+func (a *account) credential() *syscall.Credential {
+	if a == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
+}
+
+// own gives a file to the account.
+func (a *account) own(path string) error {
+	if a == nil {
+		return nil
+	}
+	return os.Lchown(path, a.uid, a.gid)
+}
+
+// write writes a file that only the account can read.
+func (a *account) write(path, text string) error {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return a.own(path)
+}
+
+// Owner owns a server, which ends with it. A *testing.T, a *testing.B and a *Scope are
+// owners.
+type Owner interface {
+	Helper()
+	Name() string
+	// Failed reports whether to print the servers' logs.
+	Failed() bool
+	Logf(format string, args ...any)
+	// Fatalf does not return.
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
+// A Scope owns servers that no test owns: servers that the tests of a binary share, and
+// servers of programs that measure. Its methods may be called from several goroutines.
+type Scope struct {
+	stderr io.Writer
+	exit   func(code int)
+
+	mu     sync.Mutex
+	failed bool
+	undo   []func()
+}
+
+var _ Owner = (*Scope)(nil)
+
+// NewScope returns a Scope. Call its Close. Its messages go to standard error.
+func NewScope() *Scope { return &Scope{stderr: os.Stderr, exit: os.Exit} }
+
+// Close ends the scope's servers, the last one first.
+func (s *Scope) Close() {
+	for {
+		s.mu.Lock()
+		n := len(s.undo)
+		if n == 0 {
+			s.mu.Unlock()
+			return
+		}
+		f := s.undo[n-1]
+		s.undo = s.undo[:n-1]
+		s.mu.Unlock()
+		f()
+	}
+}
+
+// Helper does nothing.
+func (s *Scope) Helper() {}
+
+// Name returns the program's name.
+func (s *Scope) Name() string { return os.Args[0] }
+
+// Failed reports whether Fatalf was called.
+func (s *Scope) Failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// Logf writes a line to standard error.
+func (s *Scope) Logf(format string, args ...any) {
+	fmt.Fprintf(s.stderr, format+"\n", args...)
+}
+
+// Fatalf writes a line to standard error, closes the scope and ends the program
+// with exit code 1.
+func (s *Scope) Fatalf(format string, args ...any) {
+	s.Logf(format, args...)
+	s.mu.Lock()
+	s.failed = true
+	s.mu.Unlock()
+	s.Close()
+	s.exit(1)
+}
+
+// Cleanup calls f when the scope is closed.
+func (s *Scope) Cleanup(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.undo = append(s.undo, f)
+}
+
+// NewWire opens a wire to the server at target. It ends with its owner.
+func NewWire(owner Owner, target string) *wire.Wire {
+	owner.Helper()
+	w, err := wire.Open(target)
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	owner.Cleanup(func() { _ = w.Close() })
+	return w
 }

@@ -5,8 +5,10 @@ package servertest
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -222,4 +224,286 @@ func (s *RedisServer) wipeData() error {
 		return err
 	}
 	return os.Mkdir(s.folder.join("data"), 0o700)
+}
+
+// ReplicaOf makes the server a replica of the master, even after restarts. It returns
+// when the replica is in step.
+func (s *RedisServer) ReplicaOf(master *RedisServer) {
+	s.owner.Helper()
+	s.Must("REPLICAOF", "127.0.0.1", master.port)
+	s.Must("CONFIG", "REWRITE")
+	s.AwaitReplica()
+}
+
+// Promote makes a replica a master with its data, even after restarts.
+func (s *RedisServer) Promote() {
+	s.owner.Helper()
+	s.Must("REPLICAOF", "NO", "ONE")
+	s.Must("CONFIG", "REWRITE")
+}
+
+// AwaitReplica returns when the server is a replica that has everything its master had at
+// the call.
+func (s *RedisServer) AwaitReplica() {
+	s.owner.Helper()
+	if err := await(s.inStep); err != nil {
+		s.owner.Fatalf("%s: %v", s.name, err)
+	}
+}
+
+// inStep returns nil when the server is a replica that has everything its master had a
+// moment ago.
+func (s *RedisServer) inStep() error {
+	link, err := s.info("master_link_status")
+	switch {
+	case err != nil:
+		return err
+	case link == "":
+		return errors.New("not a replica")
+	case link != "up":
+		return errors.New("the link to the master is " + link)
+	}
+	port, err := s.info("master_port")
+	if err != nil {
+		return err
+	}
+	sent, err := s.offset("127.0.0.1:"+port, "master_repl_offset")
+	if err != nil {
+		return err
+	}
+	got, err := s.offset(s.Addr(), "slave_repl_offset")
+	if err == nil && got < sent {
+		err = fmt.Errorf("%d bytes behind the master", sent-got)
+	}
+	return err
+}
+
+// offset returns the replication offset of a master or a replica.
+func (s *RedisServer) offset(addr, field string) (int64, error) {
+	conn, err := s.dial(addr)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	value, err := conn.info(field)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(value, 10, 64)
+}
+
+// Follow makes a server a replica of what is at an address, such as a Wire to its master.
+func (s *RedisServer) Follow(addr string) {
+	s.owner.Helper()
+	host, port, _ := strings.Cut(addr, ":")
+	s.Must("REPLICAOF", host, port)
+}
+
+// Rejoin makes a server that was the master before an empty replica of what is at an address, such as
+// a Wire to the new master.
+func (s *RedisServer) Rejoin(_ *RedisServer, addr string) {
+	s.owner.Helper()
+	s.RestartEmpty()
+	s.Follow(addr)
+}
+
+// Position returns how many bytes a master has sent to replicas, or would have.
+func (s *RedisServer) Position() (int64, error) { return s.offset(s.Addr(), "master_repl_offset") }
+
+// Received returns how many bytes of its master a replica has.
+func (s *RedisServer) Received() (int64, error) { return s.offset(s.Addr(), "slave_repl_offset") }
+
+// AwaitStandby returns when the server is a replica that has everything its master had at the call.
+func (s *RedisServer) AwaitStandby(master *RedisServer) {
+	s.owner.Helper()
+	wrote, err := master.Position()
+	if err == nil {
+		err = await(func() error {
+			link, err := s.info("master_link_status")
+			if err == nil && link != "up" {
+				err = errors.New("the link to the master is " + link)
+			}
+			got := int64(0)
+			if err == nil {
+				got, err = s.Received()
+			}
+			if err == nil && got < wrote {
+				err = fmt.Errorf("%d bytes behind the master", wrote-got)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		s.owner.Fatalf("%s: %v", s.name, err)
+	}
+}
+
+// Persistence is what a Redis server keeps on disk.
+type Persistence int
+
+const (
+	// NoPersistence keeps nothing: a restart loses everything.
+	NoPersistence Persistence = iota
+	// RDB saves everything when the server is stopped, on SAVE, and at times;
+	// a kill loses what came after the last time.
+	RDB
+	// AOF writes every command and syncs each before it is answered: a kill
+	// loses nothing.
+	AOF
+	// AOFEverySecond writes every command and syncs once a second, the
+	// server's own default: a kill of the process loses nothing, unless a sync is
+	// still under way, for which writes wait up to two seconds; a failure of the
+	// machine loses those.
+	AOFEverySecond
+)
+
+// RedisOptions describes a Redis server. nil and the zero value mean a server without
+// persistence, password, TLS and limits.
+type RedisOptions struct {
+	// Valkey starts Valkey instead of Redis.
+	Valkey      bool
+	Persistence Persistence
+	// MaxMemory is the memory in bytes above which Policy applies; 0: no limit.
+	MaxMemory int64
+	// Policy is the maxmemory-policy, such as "allkeys-lru"; "": noeviction.
+	Policy string
+	// Databases is the number of databases. 0: 16.
+	Databases int
+	// Password is the default user's password; "": none.
+	Password string
+	// Users are more users, as ACL rules:
+	// "app on >secret ~dibs:* &dibs:* +@all -@dangerous".
+	Users []string
+	// TLS makes the server use TLS only, with the process's certificate.
+	TLS bool
+	// ReplicaOf is the master of the server, with the same password and TLS; nil: the
+	// server is a master.
+	ReplicaOf *RedisServer
+	// Clock is the server's time of day; nil: the host's.
+	Clock *Clock
+	// Directives are more lines of the configuration, which override the others: "hz
+	// 100".
+	Directives []string
+
+	// role is set by RedisCluster and RedisSentinel.
+	role redisRole
+}
+
+// redisRole makes a server a node of a cluster, or a sentinel.
+type redisRole struct {
+	cluster  bool
+	sentinel bool
+	lines    []string
+	first    []any // a command to send after each start
+}
+
+// config returns the configuration of a server in the folder, at the port. Its data is in
+// the folder's "data".
+func (o *RedisOptions) config(f *folder, at, bus *port) (string, error) {
+	lines := []string{
+		"bind 127.0.0.1",
+		"protected-mode no",
+		"daemonize no",
+		"dir " + quote(f.join("data")),
+		`logfile ""`, // standard output
+	}
+	listen := "port"
+	if o.TLS {
+		cert, err := testCertificate()
+		if err != nil {
+			return "", err
+		}
+		if err := cert.write(f); err != nil {
+			return "", err
+		}
+		listen = "tls-port"
+		lines = append(lines,
+			"port 0",
+			"tls-cert-file "+quote(f.join("cert.pem")),
+			"tls-key-file "+quote(f.join("key.pem")),
+			"tls-ca-cert-file "+quote(f.join("cert.pem")),
+			"tls-auth-clients optional",
+			"tls-replication yes",
+		)
+		if o.role.cluster {
+			lines = append(lines, "tls-cluster yes")
+		}
+	}
+	lines = append(lines, listen+" "+at.String())
+	if o.Password != "" {
+		lines = append(lines, "requirepass "+quote(o.Password))
+	}
+	for _, user := range o.Users {
+		lines = append(lines, "user "+user)
+	}
+	if !o.role.sentinel {
+		lines = append(lines, o.dataLines()...)
+	}
+	if o.role.cluster {
+		lines = append(lines,
+			"cluster-enabled yes",
+			// Outside the data, so a node that lost its data still knows its peers.
+			"cluster-config-file "+quote(f.join("nodes.conf")),
+			"cluster-port "+bus.String(),
+		)
+	}
+	lines = append(append(lines, o.role.lines...), o.Directives...)
+	return strings.Join(lines, "\n") + "\n", nil
+}
+
+// dataLines are the lines for servers with data, not for sentinels.
+func (o *RedisOptions) dataLines() []string {
+	lines := []string{
+		"enable-debug-command yes",
+		// A replica is in step at once, not seconds later, and a stop does not wait
+		// long for a paused replica.
+		"repl-diskless-sync-delay 0",
+		"shutdown-timeout 1",
+	}
+	switch o.Persistence {
+	case NoPersistence:
+		// Nor does a replica keep the copy of its master.
+		lines = append(lines, `save ""`, "rdb-del-sync-files yes")
+	case RDB:
+		lines = append(lines, "save 60 1")
+	case AOF:
+		lines = append(lines, `save ""`, "appendonly yes", "appendfsync always")
+	case AOFEverySecond:
+		lines = append(lines, `save ""`, "appendonly yes", "appendfsync everysec")
+	}
+	if o.MaxMemory != 0 {
+		lines = append(lines, fmt.Sprintf("maxmemory %d", o.MaxMemory))
+	}
+	if o.Policy != "" {
+		lines = append(lines, "maxmemory-policy "+o.Policy)
+	}
+	if o.Databases != 0 {
+		lines = append(lines, fmt.Sprintf("databases %d", o.Databases))
+	}
+	if o.Password != "" {
+		lines = append(lines, "masterauth "+quote(o.Password))
+	}
+	if o.ReplicaOf != nil {
+		lines = append(lines, "replicaof 127.0.0.1 "+o.ReplicaOf.port.String())
+	}
+	return lines
+}
+
+// quote quotes s as one word of a Redis configuration.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, c := range []byte(s) {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\x%02x`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }

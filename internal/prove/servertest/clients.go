@@ -5,13 +5,24 @@ package servertest
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -183,4 +194,93 @@ func readString(r *bufio.Reader, n int64) (any, error) {
 
 func strange(line []byte) error {
 	return errors.New("not an answer in RESP: " + strconv.Quote(string(line)))
+}
+
+// A certificate is the self-signed certificate of all servers of this process. Their
+// clients, replicas and peers trust it.
+type certificate struct {
+	cert, key []byte // PEM
+	client    *tls.Config
+}
+
+// testCertificate returns the process's certificate.
+var testCertificate = sync.OnceValues(newCertificate)
+
+// newCertificate makes a certificate for the loopback addresses, for servers and clients,
+// and for clocks that are a day off.
+func newCertificate() (*certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: "dibs test"},
+		NotBefore:             time.Now().Add(-24 * time.Hour),
+		NotAfter:              time.Now().Add(7 * 24 * time.Hour),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		DNSNames:              []string{"localhost"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	c := &certificate{
+		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
+	}
+	pair, err := tls.X509KeyPair(c.cert, c.key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(c.cert)
+	c.client = &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "127.0.0.1"}
+	return c, nil
+}
+
+// write writes the certificate into the folder as cert.pem and key.pem.
+func (c *certificate) write(f *folder) error {
+	if err := os.WriteFile(f.join("cert.pem"), c.cert, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(f.join("key.pem"), c.key, 0o600)
+}
+
+// A client is a database's command line client. It shares no code with the tested code.
+type client struct {
+	path string
+	args []string
+	env  []string // complete: the user's settings have no effect
+}
+
+// run runs the client with more arguments and returns its output. Its errors have the
+// client's own text.
+func (c *client) run(args ...string) (string, error) {
+	// Not the test's context, because cleanups use it, too.
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.path, append(c.args[:len(c.args):len(c.args)], args...)...)
+	cmd.Env = append([]string{"LC_ALL=C", "PATH=/usr/bin:/bin"}, c.env...)
+	var out, failure strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &failure
+	err := cmd.Run()
+	switch {
+	case err == nil:
+		return out.String(), nil
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("no answer within %v", waitLimit)
+	case failure.Len() > 0:
+		return "", errors.New(strings.TrimSpace(failure.String()))
+	default:
+		return "", err
+	}
 }
