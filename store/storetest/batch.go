@@ -1,8 +1,14 @@
 package storetest
 
 import (
+	"context"
 	"errors"
+	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/dibs-go/dibs/store"
 )
@@ -210,4 +216,156 @@ var batchProperties = []Property{
 				}
 			}
 		}),
+}
+
+var cancelProperties = []Property{
+	property("CancelledCallReturns",
+		"A slow or dead backend must not hold a caller that gives up. The call may have happened, and its token settles it.", func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), store.NewToken()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			returns := func(what string, call func()) {
+				t.Helper()
+				start := time.Now()
+				if call(); time.Since(start) > limit {
+					t.Errorf("%s with a cancelled context took %v", what, time.Since(start))
+				}
+			}
+			// Whether the calls fail or not is up to the store.
+			returns("Claim", func() { _ = p.store.Claim(ctx, []store.Claim{lock(k, a)}, make([]store.Answer, 1)) })
+			t.undone(p, k, a)
+			t.granted("the claim", p.try(k, a), 1)
+			returns("Renew", func() {
+				_ = p.store.Renew(ctx, []store.Renewal{{Key: k, Token: a, TTL: long}}, make([]error, 1))
+			})
+			t.ok("renew", p.renew(k, a, long))
+			returns("Settle", func() { _ = p.store.Settle(ctx, []store.Settlement{{Key: k, Token: a}}, make([]error, 1)) })
+			t.undone(p, k, a)
+		}),
+	property("CancelledInFlight",
+		"A claim whose context ends under way may or may not have the key or a place. To settle its token leaves nothing behind in either case.", func(t *Trial) {
+			p, q := t.process(), t.process()
+			for i := range 40 {
+				k, holder, a := key("k"+itoa(i)), store.NewToken(), store.NewToken()
+				queued := i%2 == 1
+				c := lock(k, a)
+				if queued {
+					t.granted("the holder", q.try(k, holder), 1)
+					c.Mode = store.Queue
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(2000))*time.Microsecond)
+				answers := make([]store.Answer, 1)
+				err := p.store.Claim(ctx, []store.Claim{c}, answers)
+				cancel()
+				switch {
+				case err != nil:
+				case errors.Is(answers[0].Err, store.ErrBusy): // in a time as short as that
+				case queued:
+					t.waits("a claim that was in time", answers[0], 0)
+				default:
+					t.granted("a claim that was in time", answers[0], 1)
+				}
+				if queued {
+					t.settled(p, k, a)
+					t.ok("release", q.release(k, holder))
+				}
+				t.undone(p, k, a)
+			}
+		}).heavy(),
+}
+
+// settled settles a token that may or may not have a lease or a place.
+func (t *Trial) settled(p *process, k store.Key, a store.Token) {
+	t.Helper()
+	if err := p.release(k, a); err != nil && !isLost(err) {
+		t.Fatalf("settling an unknown outcome: %v, want nil or ErrLost", err)
+	}
+}
+
+// undone settles an unknown outcome until the key is free. It does so again and again, as a
+// client without an answer does, because the call whose context ended may arrive after the
+// first settlement.
+func (t *Trial) undone(p *process, k store.Key, a store.Token) {
+	t.Helper()
+	t.poll("a free key after an unknown outcome was settled", func() bool {
+		t.settled(p, k, a)
+		return p.look(k).State == store.Free
+	})
+}
+
+var raceProperties = []Property{
+	property("CounterUnderTheLock",
+		"Many callers in many processes read a number, add one and write it back, each under the lock. If two of them overlap once, the sum is too small. They use no wake-ups.", func(t *Trial) {
+			const callers, rounds = 12, 12
+			procs := []*process{t.process(), t.process(), t.process()}
+			k := key("k")
+			// The steps are atomic, because a lock that lives in another
+			// process orders them without the race detector's knowledge. The
+			// whole is not.
+			var counter, inside atomic.Int64
+			var last atomic.Uint64
+			var running sync.WaitGroup
+			for i := range callers {
+				p := procs[i%len(procs)]
+				running.Go(func() {
+					for range rounds {
+						a := store.NewToken()
+						var d store.Answer
+						t.poll("the lock", func() bool {
+							d = p.queue(k, a)
+							return d.State == store.Granted
+						})
+						if n := inside.Add(1); n != 1 {
+							t.Errorf("%d callers in the critical section", n)
+						}
+						if before := last.Swap(d.Fence); d.Fence <= before {
+							t.Errorf("the fence %d does not rise above the last one, %d", d.Fence, before)
+						}
+						n := counter.Load()
+						runtime.Gosched()
+						counter.Store(n + 1)
+						inside.Add(-1)
+						t.ok("release", p.release(k, a))
+					}
+				})
+			}
+			running.Wait()
+			if n := counter.Load(); n != callers*rounds {
+				t.Fatalf("the counter is %d after %d increments", n, callers*rounds)
+			}
+		}).heavy(),
+	property("DuplicatesRunOnce",
+		"A client retries, a proxy retries, a user clicks twice: one of all the duplicates runs, and all get its answer.", func(t *Trial) {
+			const keys, duplicates = 20, 8
+			procs := []*process{t.process(), t.process(), t.process()}
+			var runs [keys]atomic.Int64
+			var running sync.WaitGroup
+			for i := range keys * duplicates {
+				p, n := procs[i%len(procs)], i%keys
+				k, a := key("k"+itoa(n)), store.NewToken()
+				running.Go(func() {
+					var d store.Answer
+					t.poll("an answer", func() bool {
+						d = p.queue(k, a, answerable, asked(k.Name))
+						return d.State != store.Held
+					})
+					if d.State == store.Granted {
+						runs[n].Add(1)
+						t.ok("keep", p.keep(k, a, "answer "+a.ID()))
+						d = p.try(k, a, answerable, asked(k.Name))
+					}
+					t.state("a duplicate", d, store.Done)
+					if first := p.look(k, answerable); string(first.Record.Data) != string(d.Record.Data) {
+						t.Errorf("two duplicates were answered %q and %q", d.Record.Data, first.Record.Data)
+					}
+				})
+			}
+			running.Wait()
+			for n := range runs {
+				if r := runs[n].Load(); r != 1 {
+					t.Errorf("the request %d ran %d times", n, r)
+				}
+			}
+		}).heavy(),
 }
