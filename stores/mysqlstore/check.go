@@ -10,6 +10,7 @@ import (
 
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // smallPacket is the smallest max_allowed_packet without a finding, because progress has to
@@ -30,7 +31,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	c := &remote.Checkup{}
+	c := &storekit.Checkup{}
 	c.Add(s.met.Findings()...)
 	checkServer(c, f)
 	checkLoad(c, f)
@@ -54,7 +55,7 @@ type facts struct {
 	version int64             // of the tables; 0: they are not there
 	fence   int64             // the highest of all
 
-	clock remote.ClockReading
+	clock storekit.ClockReading
 }
 
 func (s *Store) facts(ctx context.Context) (*facts, error) {
@@ -84,7 +85,7 @@ func (s *Store) facts(ctx context.Context) (*facts, error) {
 		return nil, err
 	}
 	var err error
-	f.clock, err = remote.ReadClock(func() (shows int64, err error) {
+	f.clock, err = storekit.ReadClock(func() (shows int64, err error) {
 		return shows, s.script().raw("SELECT "+clock).asks(func(r *reading) { r.scan(&shows) }).on(ctx, s.front)
 	})
 	if err != nil {
@@ -101,7 +102,7 @@ func (s *Store) facts(ctx context.Context) (*facts, error) {
 }
 
 // checkServer looks at what the server is, and what it promises.
-func checkServer(c *remote.Checkup, f *facts) {
+func checkServer(c *storekit.Checkup, f *facts) {
 	on := func(name string) bool { v := f.settings[name]; return v != "" && v != "OFF" && v != "0" }
 	c.Danger(tooOld(f.settings["version"]), "version",
 		"The server is "+f.settings["version"]+", which lacks what the store uses, such as SKIP LOCKED.",
@@ -132,12 +133,12 @@ func checkServer(c *remote.Checkup, f *facts) {
 }
 
 // checkLoad looks at what other clients do to the server.
-func checkLoad(c *remote.Checkup, f *facts) {
+func checkLoad(c *storekit.Checkup, f *facts) {
 	if most, err := strconv.ParseInt(f.settings["max_connections"], 10, 64); err == nil {
 		c.Connections(f.connected, most)
 	}
 	open := time.Duration(f.oldest) * time.Second
-	c.Advice(open > remote.LongOpen, "transactions",
+	c.Advice(open > storekit.LongOpen, "transactions",
 		fmt.Sprintf("A transaction has been open for %v: until it ends, no deleted row is removed, and calls become slower.", open),
 		"Find it: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started.")
 	c.Unchecked(f.oldest < 0, "transactions", "This user does not see how long transactions of other users have been open.",
@@ -146,7 +147,7 @@ func checkLoad(c *remote.Checkup, f *facts) {
 
 // checkTables looks at the store's own tables: whether they are complete, and whether their
 // fences are ahead of the clock.
-func checkTables(c *remote.Checkup, f *facts, n namer) {
+func checkTables(c *storekit.Checkup, f *facts, n namer) {
 	if !c.Version(int(f.version), version, "Run mysqlstore.Migrate, or dibs migrate.") {
 		return
 	}

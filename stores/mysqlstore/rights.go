@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // has reports whether a table of the store is there, and this user may see it.
@@ -64,7 +64,7 @@ func (s *Store) requireRights(ctx context.Context) error {
 }
 
 // checkRights looks for the rights that programs need.
-func (s *Store) checkRights(ctx context.Context, c *remote.Checkup, f *facts) error {
+func (s *Store) checkRights(ctx context.Context, c *storekit.Checkup, f *facts) error {
 	missing, _, reads, err := s.lacking(ctx, func(table string) bool { return f.has(s.names, table) })
 	c.Rights(strings.Join(missing, ", "), reads)
 	return err

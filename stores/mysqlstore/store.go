@@ -32,9 +32,9 @@ type Store struct {
 	back  *sql.DB // renewals, settlements and pruning
 	polls *sql.DB
 
-	met    *product.Met // what the server is
-	packet int          // max_allowed_packet, in bytes
-	clock  remote.Clock // of Check
+	met    *product.Met   // what the server is
+	packet int            // max_allowed_packet, in bytes
+	clock  storekit.Clock // of Check
 }
 
 var (

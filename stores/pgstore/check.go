@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // shortTimeout is the shortest statement_timeout without a finding, because a call waits up to
@@ -30,7 +30,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	c := &remote.Checkup{}
+	c := &storekit.Checkup{}
 	c.Add(s.met.Findings()...)
 	s.checkServer(c, f)
 	checkLoad(c, f)
@@ -59,12 +59,12 @@ type facts struct {
 	replicas          int
 	seesAll           bool
 	oldest            *float64 // seconds
-	clock             remote.ClockReading
+	clock             storekit.ClockReading
 }
 
 func (s *Store) facts(ctx context.Context) (f *facts, err error) {
 	f = &facts{}
-	f.clock, err = remote.ReadClock(func() (shows int64, err error) {
+	f.clock, err = storekit.ReadClock(func() (shows int64, err error) {
 		return shows, s.front.QueryRow(ctx, s.names.source("check"), pgx.QueryExecModeExec).Scan(
 			&f.version, &f.number, &f.standby, &f.readOnly, &f.isolation, &f.fsync, &f.pageWrites, &f.standbys, &f.commits, &f.vacuums, &f.timeout,
 			&f.connections, &f.used, &f.replicas, &f.seesAll, &f.oldest, &shows)
@@ -73,7 +73,7 @@ func (s *Store) facts(ctx context.Context) (f *facts, err error) {
 }
 
 // checkServer looks at what the server promises.
-func (s *Store) checkServer(c *remote.Checkup, f *facts) {
+func (s *Store) checkServer(c *storekit.Checkup, f *facts) {
 	c.Danger(f.number/10000 < oldest, "version",
 		fmt.Sprintf("The server is PostgreSQL %s, which lacks what the functions use.", f.version),
 		fmt.Sprintf("Upgrade it to %d or newer.", oldest))
@@ -105,7 +105,7 @@ func (s *Store) checkServer(c *remote.Checkup, f *facts) {
 }
 
 // checkLoad looks at what other clients do to the server.
-func checkLoad(c *remote.Checkup, f *facts) {
+func checkLoad(c *storekit.Checkup, f *facts) {
 	c.Connections(f.used, f.connections)
 	c.Danger(!f.vacuums, "vacuum",
 		"autovacuum is off: the tables grow with every call, and calls become slower and slower.",
@@ -114,17 +114,17 @@ func checkLoad(c *remote.Checkup, f *facts) {
 	if f.oldest != nil {
 		open = time.Duration(*f.oldest * float64(time.Second))
 	}
-	c.Advice(open > remote.LongOpen, "vacuum",
+	c.Advice(open > storekit.LongOpen, "vacuum",
 		fmt.Sprintf("A transaction has been open for %v: until it ends, no dead row is removed, and calls become slower.", open.Round(time.Second)),
 		"Find it: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start. Set idle_in_transaction_session_timeout.")
-	c.Unchecked(open <= remote.LongOpen && !f.seesAll, "vacuum",
+	c.Unchecked(open <= storekit.LongOpen && !f.seesAll, "vacuum",
 		"This user does not see how long transactions of other users have been open.",
 		"GRANT pg_read_all_stats to it, or have Check run by another user.")
 }
 
 // checkTables looks at the store's own tables: whether they are complete, and whether their
 // fences are ahead of the clock.
-func (s *Store) checkTables(ctx context.Context, c *remote.Checkup, f *facts) error {
+func (s *Store) checkTables(ctx context.Context, c *storekit.Checkup, f *facts) error {
 	have, err := s.names.version(ctx, s.front)
 	if err != nil || !c.Version(have, version, "Run pgstore.Migrate, or dibs migrate.") {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // need is a right that a program needs: a verb on a table, a sequence or a function.
@@ -89,7 +89,7 @@ func (s *Store) requireRights(ctx context.Context) error {
 }
 
 // checkRights looks for the rights that programs need.
-func (s *Store) checkRights(ctx context.Context, c *remote.Checkup) error {
+func (s *Store) checkRights(ctx context.Context, c *storekit.Checkup) error {
 	missing, reads, err := s.lacking(ctx)
 	c.Rights(strings.Join(missing, "; "), reads)
 	return err

@@ -13,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/store/remote"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
@@ -39,7 +40,7 @@ type Store struct {
 	unprepared atomic.Bool // no statement is prepared, because each call may be on another connection
 	subscriber *subscriber
 	identity   atomic.Pointer[string] // of @meta; nil until it was read
-	clock      remote.Clock           // of Check
+	clock      storekit.Clock         // of Check
 }
 
 var (

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +34,6 @@ const (
 )
 
 const (
-	// clockTolerance is the difference or step of clocks that Check ignores.
-	clockTolerance = 500 * time.Millisecond
 	// maxScans bounds the SCAN calls of Check on each server.
 	maxScans = 20
 	// nearlyFull is the share of maxmemory from which Check warns.
@@ -61,10 +58,8 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	}
 	c := &checkup{where: map[store.Finding][]string{}, servers: len(servers)}
 	for _, v := range servers {
-		c.at = v.addr
-		for _, f := range product.Redis.Meet(v.info).Findings() {
-			c.find(f.Name, f.Severity, f.What, f.Cure)
-		}
+		c.look(v.addr)
+		c.Add(product.Redis.Meet(v.info).Findings()...)
 		s.checkVersion(c, v)
 		c.checkEviction(v)
 		if v.master() {
@@ -73,20 +68,21 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 		}
 		c.checkPartition(v)
 		if v.timed {
-			s.clocks.checkSteps(c, v)
+			clock, _ := s.clocks.LoadOrStore(v.addr, &storekit.Clock{})
+			clock.(*storekit.Clock).Check(&c.Checkup, v.clock)
 		} else {
-			c.find(findClock, store.SeverityUnchecked, "This user may not ask for the server's time, so it is unknown whether the clock was set.",
+			c.Unchecked(true, findClock, "This user may not ask for the server's time, so it is unknown whether the clock was set.",
 				"Allow it to: ACL SETUSER … +time.")
 		}
 	}
-	c.at = ""
+	c.look("")
 	checkApart(c, slices.DeleteFunc(slices.Clone(servers), func(v *server) bool { return !v.timed }))
 	if err := s.checkNames(ctx, c, servers); err != nil {
 		return nil, err
 	}
 	if err := storekit.Probe(ctx, s); errors.Is(err, ErrUnauthorized) {
 		// It says nothing of the user of the programs, who needs more rights.
-		c.find(findRights, store.SeverityUnchecked,
+		c.Unchecked(true, findRights,
 			fmt.Sprintf("This user may not take leases, so it is unknown whether the programs that use the store may, and may subscribe (%v).", err),
 			"Have Check run by the user of those programs, or give this user the rights that the README of redisstore lists.")
 		return c.findings(), ctx.Err()
@@ -94,13 +90,13 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 		return nil, err
 	}
 	if err := s.checkRights(ctx); errors.Is(err, ErrUnauthorized) {
-		c.find(findRights, store.SeverityDangerous,
+		c.Danger(true, findRights,
 			fmt.Sprintf("This user may take leases, but lacks another right: calls fail once a key is waited for (%v).", err),
 			"Give it the rights that the README of redisstore lists.")
 	} else if err != nil {
 		return nil, err
 	} else if err := storekit.Try(ctx, s); errors.Is(err, ErrReadOnly) || errors.Is(err, store.ErrFull) {
-		c.find(findWrites, store.SeverityDangerous, fmt.Sprintf("The server refuses claims (%v).", err), "Do what the error says; until then nothing is granted.")
+		c.Danger(true, findWrites, fmt.Sprintf("The server refuses claims (%v).", err), "Do what the error says; until then nothing is granted.")
 	} else if err != nil && !errors.Is(err, ErrNotReplicated) { // see checkReplication
 		return nil, err
 	}
@@ -110,18 +106,23 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 
 // checkup collects findings. A finding of several servers is one finding.
 type checkup struct {
-	servers int
-	at      string // the server that is checked now, "" for all
-	where   map[store.Finding][]string
+	storekit.Checkup // of the server that is checked now
+	at               string
+	servers          int
+	where            map[store.Finding][]string
 }
 
-func (c *checkup) find(name string, severity store.Severity, what, cure string) {
-	f := store.Finding{Name: name, Severity: severity, What: what, Cure: cure}
-	c.where[f] = append(c.where[f], c.at)
+// look begins to check a server, "" for all.
+func (c *checkup) look(addr string) {
+	for _, f := range c.Findings() {
+		c.where[f] = append(c.where[f], c.at)
+	}
+	c.Checkup, c.at = storekit.Checkup{}, addr
 }
 
 // findings returns the findings, the worst first.
 func (c *checkup) findings() []store.Finding {
+	c.look("")
 	all := make([]store.Finding, 0, len(c.where))
 	for _, f := range slices.SortedFunc(maps.Keys(c.where), func(a, b store.Finding) int {
 		return cmp.Or(a.Compare(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.What, b.What))
@@ -140,15 +141,13 @@ func (s *Store) checkVersion(c *checkup, v *server) {
 		least = oldestCluster
 	}
 	if got, ok := parseVersion(v.hello["version"]); ok && got.less(least) {
-		c.find(findVersion, store.SeverityDangerous,
+		c.Danger(true, findVersion,
 			fmt.Sprintf("The server's version is %s; the scripts are not tested with it.", v.hello["version"]),
 			fmt.Sprintf("Run Redis %v or newer, or Valkey.", least))
 	}
-	if v.hello["mode"] == "cluster" && !s.names.cluster {
-		c.find(findVersion, store.SeverityDangerous,
-			"The server is a node of a Cluster, but the client is not a Cluster client: calls fail for most keys.",
-			"Use a Cluster client: redis+cluster:// in the URL.")
-	}
+	c.Danger(v.hello["mode"] == "cluster" && !s.names.cluster, findVersion,
+		"The server is a node of a Cluster, but the client is not a Cluster client: calls fail for most keys.",
+		"Use a Cluster client: redis+cluster:// in the URL.")
 }
 
 func (c *checkup) checkEviction(v *server) {
@@ -156,20 +155,20 @@ func (c *checkup) checkEviction(v *server) {
 	policy, known := v.setting("maxmemory-policy", "maxmemory_policy")
 	switch {
 	case !known:
-		c.find(findEviction, store.SeverityUnchecked, "It is unknown whether the server evicts keys.",
+		c.Unchecked(true, findEviction, "It is unknown whether the server evicts keys.",
 			"Check that maxmemory-policy is noeviction, or allow INFO.")
 	case policy == "noeviction":
 	case limitKnown && limit == 0:
-		c.find(findEviction, store.SeverityAdvice,
+		c.Advice(true, findEviction,
 			fmt.Sprintf("maxmemory-policy is %s. Nothing is evicted yet, because maxmemory is not set.", policy),
 			"Set maxmemory-policy to noeviction before you set maxmemory.")
 	default:
-		c.find(findEviction, store.SeverityDangerous,
+		c.Danger(true, findEviction,
 			fmt.Sprintf("maxmemory-policy is %s: when the memory is full, the server drops leases and records, and the work they protect runs twice.", policy),
 			"Set maxmemory-policy to noeviction, and use another server for caches.")
 	}
 	if used, ok := v.number("", "used_memory"); ok && limit > 0 && policy == "noeviction" && float64(used) > nearlyFull*float64(limit) {
-		c.find(findMemory, store.SeverityAdvice,
+		c.Advice(true, findMemory,
 			fmt.Sprintf("%d %% of maxmemory are in use. When it is full, claims are refused.", 100*used/limit),
 			"Give the server more memory, or shorten the retention of records.")
 	}
@@ -187,22 +186,20 @@ func (c *checkup) checkPersistence(v *server) {
 	const cure = "Set appendonly to yes, and appendfsync to always if the last second must not be lost."
 	switch {
 	case !logKnown:
-		c.find(findPersistence, store.SeverityUnchecked, "It is unknown whether the server keeps its data over a restart.",
+		c.Unchecked(true, findPersistence, "It is unknown whether the server keeps its data over a restart.",
 			"Check that appendonly is yes, or allow INFO.")
 	case log == "yes" && sync == "no":
-		c.find(findPersistence, store.SeverityAdvice, "appendfsync is no: when the machine fails, the leases and records of about the last 30 seconds are lost.", cure)
+		c.Advice(true, findPersistence, "appendfsync is no: when the machine fails, the leases and records of about the last 30 seconds are lost.", cure)
 	case log == "yes":
 	case !saveKnown:
-		c.find(findPersistence, store.SeverityAdvice, "appendonly is no: a crash loses leases and records, at best only the latest.", cure)
+		c.Advice(true, findPersistence, "appendonly is no: a crash loses leases and records, at best only the latest.", cure)
 	case save == "":
-		c.find(findPersistence, store.SeverityDangerous, "The server keeps nothing on disk: a restart loses every lease and record, and the work they protect runs twice.", cure)
+		c.Danger(true, findPersistence, "The server keeps nothing on disk: a restart loses every lease and record, and the work they protect runs twice.", cure)
 	default:
-		c.find(findPersistence, store.SeverityAdvice, "The server saves its data from time to time only: a crash loses the leases and records since the last save.", cure)
+		c.Advice(true, findPersistence, "The server saves its data from time to time only: a crash loses the leases and records since the last save.", cure)
 	}
 	for field, what := range map[string]string{"rdb_last_bgsave_status": "save its data", "aof_last_write_status": "write its log"} {
-		if v.info[field] == "err" {
-			c.find(findPersistence, store.SeverityDangerous, "The server's last attempt to "+what+" failed.", "Read the server's log; its disk may be full.")
-		}
+		c.Danger(v.info[field] == "err", findPersistence, "The server's last attempt to "+what+" failed.", "Read the server's log; its disk may be full.")
 	}
 }
 
@@ -212,58 +209,25 @@ func (s *Store) checkReplication(c *checkup, v *server) {
 	want := int64(s.options.Replicas)
 	switch {
 	case known && want > has:
-		c.find(findReplication, store.SeverityDangerous,
+		c.Danger(true, findReplication,
 			fmt.Sprintf("%d replicas must acknowledge each grant, but there are %d: all claims are refused.", want, has),
 			"Start more replicas, or require fewer (Options.Replicas, ?replicas=).")
 	case want > 0:
 	case has > 0 || required > 0 || s.client.Mode() == rueidis.ClientModeSentinel:
-		c.find(findReplication, store.SeverityAdvice,
+		c.Advice(true, findReplication,
 			"There are replicas, but grants do not wait for them: when the master fails, its last grants and records may be lost, and their keys granted again.",
 			"Check the fence in the system that you protect, or wait for replicas (Options.Replicas, ?replicas=1).")
 	case !known:
-		c.find(findReplication, store.SeverityUnchecked, "It is unknown whether the server has replicas.",
+		c.Unchecked(true, findReplication, "It is unknown whether the server has replicas.",
 			"If it has, check the fence in the system that you protect; or allow INFO.")
 	}
 }
 
 func (c *checkup) checkPartition(v *server) {
 	if value, ok := v.config["cluster-allow-reads-when-down"]; ok && value == "yes" && v.hello["mode"] == "cluster" {
-		c.find(findPartition, store.SeverityAdvice,
+		c.Advice(true, findPartition,
 			"cluster-allow-reads-when-down is yes: a node that is cut off answers with old data, so a key may look free or done when it is not.",
 			"Set cluster-allow-reads-when-down to no.")
-	}
-}
-
-// clocks keeps the last reading of each server's clock.
-type clocks struct {
-	mu   sync.Mutex
-	last map[string]clockReading
-}
-
-// checkSteps compares the time that has passed on the server with the time that has
-// passed here since the last reading.
-func (k *clocks) checkSteps(c *checkup, v *server) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	last, ok := k.last[v.addr]
-	if k.last == nil {
-		k.last = map[string]clockReading{}
-	}
-	k.last[v.addr] = v.clock
-	if !ok {
-		return
-	}
-	here := v.clock.at.Sub(last.at)
-	step := v.clock.shows.Sub(last.shows) - here
-	// Clocks that are not set drift by less than 1/1000.
-	if step.Abs() > clockTolerance+last.uncertainty+v.clock.uncertainty+here/1000 {
-		word := "forward: leases and records ended too early by that time"
-		if step < 0 {
-			word = "back: leases and records end too late by that time"
-		}
-		c.find(findClock, store.SeverityDangerous,
-			fmt.Sprintf("In the last %v the server's clock was set %v %s. Or this host was suspended.", here.Round(time.Second), step.Abs().Round(100*time.Millisecond), word),
-			"Slew the clock instead of setting it (chronyd, or ntpd -x).")
 	}
 }
 
@@ -273,14 +237,14 @@ func checkApart(c *checkup, servers []*server) {
 	var a, b *server
 	for i, v := range servers {
 		for _, w := range servers[:i] {
-			d := v.clock.shows.Sub(w.clock.shows) - v.clock.at.Sub(w.clock.at)
-			if d = d.Abs() - v.clock.uncertainty - w.clock.uncertainty; d > apart {
+			d := time.Duration(v.clock.Shows-w.clock.Shows)*time.Microsecond - v.clock.At.Sub(w.clock.At)
+			if d = d.Abs() - v.clock.Vague - w.clock.Vague; d > apart {
 				apart, a, b = d, w, v
 			}
 		}
 	}
-	if apart > clockTolerance {
-		c.find(findClock, store.SeverityDangerous,
+	if apart > storekit.ClockTolerance {
+		c.Danger(true, findClock,
 			fmt.Sprintf("The clocks of %s and %s differ by %v: when one server replaces the other, leases end too early or too late by that time.", a.addr, b.addr, apart.Round(time.Millisecond)),
 			"Synchronize all servers' clocks with NTP.")
 	}
@@ -303,11 +267,11 @@ func (s *Store) checkNames(ctx context.Context, c *checkup, servers []*server) e
 				switch {
 				case s.names.isFence(name) && !v.timed:
 				case s.names.isFence(name):
-					c.at = v.addr
+					c.look(v.addr)
 					if err := c.checkFence(ctx, v, name); err != nil {
 						return err
 					}
-					c.at = ""
+					c.look("")
 				case !s.names.isOurs(name):
 					foreign++
 				}
@@ -317,11 +281,9 @@ func (s *Store) checkNames(ctx context.Context, c *checkup, servers []*server) e
 			}
 		}
 	}
-	if foreign > 0 {
-		c.find(findPrefix, store.SeverityAdvice,
-			fmt.Sprintf("%d names that begin with %s: are not from dibs: another program uses the same prefix, and may overwrite leases.", foreign, s.options.Prefix),
-			"Choose another Options.Prefix (?prefix=).")
-	}
+	c.Advice(foreign > 0, findPrefix,
+		fmt.Sprintf("%d names that begin with %s: are not from dibs: another program uses the same prefix, and may overwrite leases.", foreign, s.options.Prefix),
+		"Choose another Options.Prefix (?prefix=).")
 	return nil
 }
 
@@ -335,12 +297,7 @@ func (c *checkup) checkFence(ctx context.Context, v *server, name string) error 
 	case err != nil:
 		return explain("GET", err)
 	}
-	now := v.clock.shows.Add(time.Since(v.clock.at))
-	if ahead := time.UnixMicro(fence).Sub(now); ahead > clockTolerance {
-		c.find(findClock, store.SeverityDangerous,
-			fmt.Sprintf("The highest fence is %v ahead of the server's clock, so the clock was set back: earlier leases end too late by that time, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
-			"Correct the clock, and slew it instead of setting it (chronyd, or ntpd -x).")
-	}
+	c.Fence(fence, v.clock.Shows+time.Since(v.clock.At).Microseconds())
 	return nil
 }
 
@@ -373,9 +330,7 @@ func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
 			break
 		}
 	}
-	if !subscribed.Load() {
-		c.find(findWakeUps, store.SeverityAdvice,
-			fmt.Sprintf("The server does not allow subscriptions: waiters poll, and are served up to a second later (%v).", err),
-			"Allow the user to subscribe to channels "+s.options.Prefix+":*, see the README of redisstore.")
-	}
+	c.Advice(!subscribed.Load(), findWakeUps,
+		fmt.Sprintf("The server does not allow subscriptions: waiters poll, and are served up to a second later (%v).", err),
+		"Allow the user to subscribe to channels "+s.options.Prefix+":*, see the README of redisstore.")
 }

@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // server is what one server tells about itself. What the user may not ask is missing.
@@ -21,15 +22,8 @@ type server struct {
 	hello  map[string]string // HELLO
 	info   map[string]string // INFO
 	config map[string]string // CONFIG GET of the parameters
-	clock  clockReading
+	clock  storekit.ClockReading
 	timed  bool // the user may ask for the time
-}
-
-// clockReading is one reading of a server's clock.
-type clockReading struct {
-	at          time.Time     // this host's time, with its monotonic clock
-	shows       time.Time     // the server's time
-	uncertainty time.Duration // half of the round trip
 }
 
 // configured are the parameters of the configuration that Check reads. A server without
@@ -55,20 +49,21 @@ func (s *Store) servers(ctx context.Context) ([]*server, error) {
 
 func (v *server) ask(ctx context.Context) error {
 	b := v.client.B
-	start := time.Now()
-	clock, err := v.client.Do(ctx, b().Time().Build()).AsIntSlice()
-	took := time.Since(start)
+	var err error
+	v.clock, err = storekit.ReadClock(func() (shows int64, err error) {
+		clock, err := v.client.Do(ctx, b().Time().Build()).AsIntSlice()
+		if err == nil && len(clock) != 2 {
+			return 0, explainForeign()
+		}
+		if err == nil {
+			shows = clock[0]*1e6 + clock[1]
+		}
+		return shows, explained("TIME", err)
+	})
 	v.timed = err == nil
-	switch err = explained("TIME", err); {
-	case errors.Is(err, ErrUnauthorized):
-		clock = []int64{0, 0}
-	case err != nil:
+	if err != nil && !errors.Is(err, ErrUnauthorized) {
 		return err
-	case len(clock) != 2:
-		return explainForeign()
 	}
-	v.clock = clockReading{at: start.Add(took / 2), shows: time.UnixMicro(clock[0]*1e6 + clock[1]), uncertainty: took / 2}
-
 	v.hello, v.info, v.config = map[string]string{}, map[string]string{}, map[string]string{}
 	hello, err := v.client.Do(ctx, b().Arbitrary("HELLO").Build()).AsMap()
 	if err != nil {

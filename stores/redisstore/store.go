@@ -21,8 +21,8 @@ type Store struct {
 	options    Options
 	names      namer
 	subscriber *subscriber
-	clocks     clocks  // the readings of Check
-	own        *dialer // nil unless Open made the client
+	clocks     sync.Map // the *storekit.Clock of each server, for Check
+	own        *dialer  // nil unless Open made the client
 	closed     atomic.Bool
 }
 

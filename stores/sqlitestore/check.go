@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/storekit"
 	"github.com/dibs-go/dibs/stores/sqlitestore/internal/lite"
 )
 
@@ -38,8 +38,6 @@ const (
 	largeLog = 128 << 20
 	// muchFree is the size of free pages above which Check warns.
 	muchFree = 64 << 20
-	// clockTolerance is how far fences may be ahead of the clock.
-	clockTolerance = 500 * time.Millisecond
 )
 
 var _ store.Checker = (*Store)(nil)
@@ -172,122 +170,90 @@ func (f *facts) checkDamage(ctx context.Context, conn *lite.Conn, sql string) er
 	return nil
 }
 
-// checkup collects findings.
-type checkup []store.Finding
-
-func (c *checkup) find(name string, severity store.Severity, what, cure string) {
-	*c = append(*c, store.Finding{Name: name, Severity: severity, What: what, Cure: cure})
-}
-
 // findings returns the findings, the worst first.
 func (f *facts) findings() []store.Finding {
-	c := checkup{}
+	c := storekit.Checkup{}
 	f.checkFile(&c)
 	f.checkAccess(&c)
-	c.checkFilesystem(f.filesystem)
+	checkFilesystem(&c, f.filesystem)
 	f.checkTime(&c)
-	slices.SortStableFunc(c, store.Finding.Compare)
-	return c
+	return c.Findings()
 }
 
-func (f *facts) checkFile(c *checkup) {
-	if f.damage != "" {
-		c.find(findDamage, store.SeverityDangerous,
-			"The file is damaged: "+strings.Join(strings.Fields(f.damage), " ")+".", sentence(cures[ErrDamaged]))
-	}
-	if f.incomplete {
-		c.find(findDamage, store.SeverityUnchecked,
-			fmt.Sprintf("The file has %s; it takes too long to read all of it for damage.", bytesText(f.size)),
-			"When the load is low, run PRAGMA quick_check in a sqlite3 shell.")
-	}
-	if errors.Is(f.writable, ErrReadOnly) {
-		c.find(findReadOnly, store.SeverityDangerous,
-			"This user may no longer write the file: programs that have it open continue, but no program can open it again.", sentence(cures[ErrReadOnly]))
-	}
-	if f.journal != "wal" {
-		c.find(findDurability, store.SeverityDangerous,
-			fmt.Sprintf("The journal mode was changed to %s: readers and writers block each other.", f.journal),
-			"Restart the programs that use the file; they set the mode to wal.")
-	}
-	if full := int64(2); f.synchronous < full {
-		c.find(findDurability, store.SeverityDangerous,
-			"Grants and records are not synchronized to the disk: they are lost when the machine fails.",
-			"Restart this program, and remove what sets PRAGMA synchronous.")
-	}
-	if !f.shared && f.free > muchFree && f.free > f.size/2 {
-		c.find(findBloat, store.SeverityAdvice,
-			fmt.Sprintf("%s of the file's %s are free.", bytesText(f.free), bytesText(f.size)),
-			"Run dibs prune, or call Prune, to give the space back.")
-	}
-	if f.log > largeLog {
-		c.find(findLog, store.SeverityAdvice,
-			fmt.Sprintf("The file's log has %s: an endless read transaction keeps SQLite from moving the log into the file.", bytesText(f.log)),
-			"Find the program that has a transaction open on the file, such as a shell or a backup.")
-	}
+func (f *facts) checkFile(c *storekit.Checkup) {
+	c.Danger(f.damage != "", findDamage,
+		"The file is damaged: "+strings.Join(strings.Fields(f.damage), " ")+".", sentence(cures[ErrDamaged]))
+	c.Unchecked(f.incomplete, findDamage,
+		fmt.Sprintf("The file has %s; it takes too long to read all of it for damage.", bytesText(f.size)),
+		"When the load is low, run PRAGMA quick_check in a sqlite3 shell.")
+	c.Danger(errors.Is(f.writable, ErrReadOnly), findReadOnly,
+		"This user may no longer write the file: programs that have it open continue, but no program can open it again.", sentence(cures[ErrReadOnly]))
+	c.Danger(f.journal != "wal", findDurability,
+		fmt.Sprintf("The journal mode was changed to %s: readers and writers block each other.", f.journal),
+		"Restart the programs that use the file; they set the mode to wal.")
+	const full = 2
+	c.Danger(f.synchronous < full, findDurability,
+		"Grants and records are not synchronized to the disk: they are lost when the machine fails.",
+		"Restart this program, and remove what sets PRAGMA synchronous.")
+	c.Advice(!f.shared && f.free > muchFree && f.free > f.size/2, findBloat,
+		fmt.Sprintf("%s of the file's %s are free.", bytesText(f.free), bytesText(f.size)),
+		"Run dibs prune, or call Prune, to give the space back.")
+	c.Advice(f.log > largeLog, findLog,
+		fmt.Sprintf("The file's log has %s: an endless read transaction keeps SQLite from moving the log into the file.", bytesText(f.log)),
+		"Find the program that has a transaction open on the file, such as a shell or a backup.")
 }
 
-func (f *facts) checkAccess(c *checkup) {
-	if f.mounted {
-		c.find(findMount, store.SeverityDangerous,
-			"The file is a mount point of its own, so its log is in another folder than that of other containers: each has its own log, and a key may be held twice.",
-			"Mount the folder of the file, not the file alone.")
-	}
-	if len(f.readable) > 0 {
-		c.find(findReadable, store.SeverityAdvice,
-			fmt.Sprintf("Every user of this host may read %s and the stored answers in it.", strings.Join(f.readable, " and ")),
-			"Run chmod o-rwx on the files, or keep them in a folder that other users cannot enter.")
-	}
-	if f.turn != "" {
-		c.find(findTurn, store.SeverityAdvice,
-			fmt.Sprintf("Programs that write do not queue, so some may wait longer than others: %s.", f.turn),
-			"Remove what is in the place of the store's file with "+writeQueueSuffix+" at its end, give it to the user of the store's file, or end the program that has it locked (fuser names it).")
-	}
+func (f *facts) checkAccess(c *storekit.Checkup) {
+	c.Danger(f.mounted, findMount,
+		"The file is a mount point of its own, so its log is in another folder than that of other containers: each has its own log, and a key may be held twice.",
+		"Mount the folder of the file, not the file alone.")
+	c.Advice(len(f.readable) > 0, findReadable,
+		fmt.Sprintf("Every user of this host may read %s and the stored answers in it.", strings.Join(f.readable, " and ")),
+		"Run chmod o-rwx on the files, or keep them in a folder that other users cannot enter.")
+	c.Advice(f.turn != "", findTurn,
+		fmt.Sprintf("Programs that write do not queue, so some may wait longer than others: %s.", f.turn),
+		"Remove what is in the place of the store's file with "+writeQueueSuffix+" at its end, give it to the user of the store's file, or end the program that has it locked (fuser names it).")
 }
 
-func (c *checkup) checkFilesystem(fs filesystem) {
+func checkFilesystem(c *storekit.Checkup, fs filesystem) {
 	const move = "Move the file to a local disk, or use a database server."
 	switch fs.trait {
 	case local:
 	case network:
-		c.find(findFilesystem, store.SeverityDangerous,
+		c.Danger(true, findFilesystem,
 			fmt.Sprintf("The file is on %s, a network filesystem: its locks and shared memory do not work between hosts, and a key may be held twice.", fs.name), move)
 	case inMemory:
-		c.find(findFilesystem, store.SeverityDangerous,
+		c.Danger(true, findFilesystem,
 			fmt.Sprintf("The file is on %s, in memory: a restart of the host loses all records, and their work runs again.", fs.name), move)
 	case container:
-		c.find(findFilesystem, store.SeverityAdvice,
+		c.Advice(true, findFilesystem,
 			fmt.Sprintf("The file is on %s: in a container it is lost with the container, and other containers do not share it.", fs.name),
 			"In a container, put the file on a volume of the host's disk.")
 	case userspace:
-		c.find(findFilesystem, store.SeverityAdvice,
+		c.Advice(true, findFilesystem,
 			fmt.Sprintf("The file is on %s, which a program serves: whether locks work depends on that program.", fs.name), move)
 	}
 	switch {
 	case fs.name == "":
-		c.find(findFilesystem, store.SeverityUnchecked, "This system does not tell the filesystem of the file.",
+		c.Unchecked(true, findFilesystem, "This system does not tell the filesystem of the file.",
 			"Make sure that it is a local disk with free space.")
 	case fs.free < littleSpace:
-		c.find(findSpace, store.SeverityAdvice,
+		c.Advice(true, findSpace,
 			fmt.Sprintf("The filesystem has %s left. When it is full, claims are refused.", bytesText(fs.free)), "Free some space.")
 	}
 }
 
-func (f *facts) checkTime(c *checkup) {
-	if f.ownTime {
-		c.find(findClock, store.SeverityDangerous,
-			"This process is in a time namespace: its time since boot differs from that of other processes, so leases end too early or too late.",
-			"Run all programs that use the file in the same time namespace.")
-	}
-	if strings.Contains(f.clockSource, "jiffies") {
-		c.find(findClock, store.SeverityAdvice,
-			fmt.Sprintf("The kernel's clock source is %s, which runs in steps of milliseconds and may drift.", f.clockSource),
-			"Find out why the kernel rejected better ones: dmesg | grep clocksource.")
-	}
-	if ahead := duration(f.fence - f.wall); ahead > clockTolerance {
-		c.find(findClock, store.SeverityAdvice,
-			fmt.Sprintf("The highest fence is %v ahead of the host's clock, so the clock was set back: fences would fall if the file were lost now.", ahead.Round(time.Second)),
-			"Correct the clock, and do not start with an empty file before the clock has caught up.")
-	}
+func (f *facts) checkTime(c *storekit.Checkup) {
+	c.Danger(f.ownTime, findClock,
+		"This process is in a time namespace: its time since boot differs from that of other processes, so leases end too early or too late.",
+		"Run all programs that use the file in the same time namespace.")
+	c.Advice(strings.Contains(f.clockSource, "jiffies"), findClock,
+		fmt.Sprintf("The kernel's clock source is %s, which runs in steps of milliseconds and may drift.", f.clockSource),
+		"Find out why the kernel rejected better ones: dmesg | grep clocksource.")
+	ahead := storekit.Ahead(f.fence, f.wall)
+	c.Advice(ahead > storekit.ClockTolerance, findClock,
+		fmt.Sprintf("The highest fence is %v ahead of the host's clock, so the clock was set back: fences would fall if the file were lost now.", ahead.Round(time.Second)),
+		"Correct the clock, and do not start with an empty file before the clock has caught up.")
 }
 
 // sentence turns an error's cure into a finding's.

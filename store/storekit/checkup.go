@@ -1,13 +1,13 @@
-package remote
+package storekit
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/store/engine"
 )
 
 const (
@@ -77,10 +77,15 @@ func (c *Checkup) Version(have, want int, migrate string) bool {
 	return have == want
 }
 
+// Ahead returns how far a fence is ahead of a clock, which shows microseconds.
+func Ahead(fence, clock int64) time.Duration {
+	return time.Duration(min(fence-clock, math.MaxInt64/1000)) * time.Microsecond
+}
+
 // Fence looks at the highest fence of the store, which is not above the server's clock
 // unless that was set back.
 func (c *Checkup) Fence(fence, clock int64) {
-	ahead := engine.Duration(fence - clock)
+	ahead := Ahead(fence, clock)
 	c.Danger(ahead > ClockTolerance, "clock",
 		fmt.Sprintf("The highest fence is %v ahead of the server's clock, which was set back: leases from before expire that much too late, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
 		"Put the clock right. "+slew)
@@ -124,7 +129,7 @@ func (k *Clock) Check(c *Checkup, r ClockReading) {
 		return
 	}
 	here := r.At.Sub(last.At)
-	step := engine.Duration(r.Shows-last.Shows) - here
+	step := time.Duration(r.Shows-last.Shows)*time.Microsecond - here
 	word := "ahead: leases and records expired that much too early"
 	if step < 0 {
 		word = "back: leases and records expire that much too late"
