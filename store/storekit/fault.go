@@ -10,6 +10,9 @@ type Fault struct {
 	Cure string // what to do about it, or ""
 }
 
+// NotThere is the cure if no connection could be made, so nothing was called.
+const NotThere = "check that it runs and listens at the address, and that no firewall is in between"
+
 func (f *Fault) Error() string {
 	text := f.Text
 	if text == "" {

@@ -3,6 +3,7 @@ package httpstore
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/errtype"
@@ -131,7 +133,7 @@ func (s *Store) post(ctx context.Context, server, path string, body []byte) (tex
 			return nil, unreached, refused
 		}
 		return nil, unanswered, refused
-	case resp.StatusCode != http.StatusOK:
+	case resp.StatusCode != http.StatusOK || isPage(resp):
 		refused, _ := refusal(resp, text)
 		return nil, answered, refused
 	}
@@ -153,10 +155,18 @@ func noAnswer(ctx context.Context, format string, err error) error {
 }
 
 // unreachedError is noAnswer for a request that was not sent, or had no answer. It says what to do if
-// nothing listens.
+// nothing listens, or something else than dibs serve.
 func unreachedError(ctx context.Context, err error) error {
-	if isDial(err) {
+	_, isPlain := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case isDial(err):
 		return noAnswer(ctx, "httpstore: the server cannot be reached: %w (check that dibs serve runs and listens at the address, and that no firewall is in between)", err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return noAnswer(ctx, "httpstore: the server closed the connection and did not answer: %w (is it dibs serve? It may also have ended meanwhile)", err)
+	case strings.Contains(err.Error(), "malformed HTTP"):
+		return noAnswer(ctx, "httpstore: the server does not speak HTTP: %w (is it dibs serve?)", err)
+	case isPlain, errors.Is(err, http.ErrSchemeMismatch):
+		return noAnswer(ctx, "httpstore: the server does not speak TLS: %w (is it dibs serve with --tls-cert? Without it, write http instead of https)", err)
 	}
 	return noAnswer(ctx, "httpstore: %w", err)
 }
@@ -180,6 +190,23 @@ func withoutURL(err error) error {
 	return err
 }
 
+// isPage reports whether an answer is a page for browsers, which some servers answer on every path.
+func isPage(resp *http.Response) bool {
+	return strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
+}
+
+// strange returns the error of an answer that dibs serve does not give.
+func strange(resp *http.Response, text []byte) error {
+	if strings.Contains(string(text), "HTTP request to an HTTPS server") || strings.Contains(string(text), "plain HTTP request was sent to HTTPS port") {
+		return errtype.New(errtype.Unsupported, "httpstore: the server speaks HTTPS: write https instead of http in the URL")
+	}
+	answer := resp.Status
+	if name := resp.Header.Get("Server"); name != "" {
+		answer += fmt.Sprintf(" of the server %q", name)
+	}
+	return errtype.New(errtype.Unsupported, "httpstore: the server is not dibs serve: it answers with %s (check the host and the port in the URL)", answer)
+}
+
 // refusals are the types of errors by the status of a refusal.
 var refusals = map[int]string{
 	http.StatusUnauthorized:       errtype.Unauthorized,
@@ -195,7 +222,7 @@ func refusal(resp *http.Response, text []byte) (err error, problem string) {
 		Type, Title, Detail string
 	}
 	if kind != "application/problem+json" || json.Unmarshal(text, &p) != nil {
-		return errtype.New(errtype.Unsupported, "httpstore: what answers with %s is no dibs serve", resp.Status), ""
+		return strange(resp, text), ""
 	}
 	_, problem, _ = strings.Cut(p.Type, "#")
 	if resp.StatusCode == http.StatusRequestEntityTooLarge {

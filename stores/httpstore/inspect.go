@@ -105,7 +105,7 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 		switch {
 		case err != nil:
 			failed = unreachedError(ctx, withoutURL(err))
-		case resp.StatusCode == http.StatusOK:
+		case resp.StatusCode == http.StatusOK && !isPage(resp):
 			resp.Body = &cancelled{resp.Body, cancel}
 			return resp, nil
 		default:

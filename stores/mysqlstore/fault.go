@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -119,5 +120,9 @@ func explain(err error) error {
 	if errors.Is(err, mysql.ErrNoTLS) {
 		return &storekit.Fault{Is: ErrUnreachable, Said: err, Cure: "turn TLS on in the server (ssl_cert and ssl_key), or write tls=false in the URL if nobody can listen in between"}
 	}
-	return &storekit.Fault{Is: ErrUnreachable, Said: err, Cure: "check that it runs and listens at the address; the outcome of the call is unknown"}
+	cure := storekit.NotThere
+	if e, ok := errors.AsType[*net.OpError](err); !ok || e.Op != "dial" {
+		cure += "; the outcome of the call is unknown"
+	}
+	return &storekit.Fault{Is: ErrUnreachable, Said: err, Cure: cure}
 }

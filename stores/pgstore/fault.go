@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -78,8 +79,26 @@ func fault(is, said error, cure string) error {
 	f := &storekit.Fault{Is: is, Said: said, Cure: cure}
 	if e, ok := errors.AsType[*pgconn.PgError](said); ok {
 		f.Text = fmt.Sprintf("%s (%s)", e.Message, e.Code)
+	} else if e, ok := errors.AsType[*pgconn.ConnectError](said); ok {
+		f.Text = tries(e)
 	}
 	return f
+}
+
+// tries returns why connecting failed, on one line. The driver's text has a line for each try, and it
+// tries each address with TLS and without.
+func tries(e *pgconn.ConnectError) string {
+	var all []string
+	for line := range strings.Lines(e.Unwrap().Error()) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "hostname resolving error: ")
+		if _, dial, ok := strings.Cut(line, ": dial error: "); ok {
+			line = dial // which names the address again
+		}
+		if !slices.Contains(all, line) {
+			all = append(all, line)
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // explain returns the error with its meaning, if it has none yet.
@@ -113,5 +132,9 @@ func explain(err error) error {
 	case strings.Contains(err.Error(), "server refused TLS connection"):
 		return fault(ErrUnreachable, err, tlsCure)
 	}
-	return fault(ErrUnreachable, err, "check that it runs and listens at the address, and that no firewall is in between; the outcome of the call is unknown")
+	cure := storekit.NotThere
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); !ok {
+		cure += "; the outcome of the call is unknown"
+	}
+	return fault(ErrUnreachable, err, cure)
 }

@@ -80,7 +80,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 	defer context.AfterFunc(d.closing, cancel)()
 	conn, err := netDialer.DialContext(ctx, d.network, addr)
 	if err != nil {
-		return nil, &storekit.Fault{Is: ErrUnreachable, Text: err.Error(), Cure: "check that the server runs and listens at the address, and that no firewall is in between"}
+		return nil, &storekit.Fault{Is: ErrUnreachable, Text: err.Error(), Cure: storekit.NotThere}
 	}
 	if config != nil {
 		if conn, err = handshake(ctx, d.limit, conn, addr, config); err != nil {
