@@ -47,6 +47,7 @@ func TestHouse(t *testing.T) {
 			root + "/proof/peers", root + "/proof/torture", "github.com/valyala/fasthttp",
 			"github.com/redis/rueidis/...", "github.com/jackc/pgx/v5/...", "github.com/redis/go-redis/v9", "cirello.io/pglock", "github.com/lib/pq",
 		}, Tests: []string{"modernc.org/sqlite"}},
+		{Dir: "release", Tests: []string{root + "/internal/prove/servertest"}},
 		{Dir: "trial", Imports: []string{
 			root, root + "/stores/anystore", root + "/proof/fault", root + "/proof/peers", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",
 			"github.com/redis/go-redis/v9", "github.com/redis/rueidis/...", "github.com/lib/pq", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
