@@ -2,8 +2,8 @@
 
 import { isUtf8 } from "node:buffer";
 import { createHash, randomBytes } from "node:crypto";
-import { BusyError, DibsError, OverloadedError, UNANSWERED, UnavailableError, elementError, refusal } from "./errors.js";
-import { jitter, now, passing, sleep, trying } from "./clock.js";
+import { BusyError, DibsError, OverloadedError, UNANSWERED, UnavailableError, elementError, ofKey, refusal } from "./errors.js";
+import { jitter, passing, sleep, trying } from "./clock.js";
 
 const POLL = 20_000; // the longest call that waits
 export const PLACE_TTL = 10_000; // how long a waiter's place outlasts its last question
@@ -12,6 +12,7 @@ export const KEEP_PATIENCE = 10_000; // how long what was waited or worked for i
 // Claim is what a caller asks for, and what its token may have at the store.
 export class Claim {
   open = false; // the token may have a lease or a place
+  flying = null; // the end of the call that it is in, if others are in it
 
   constructor({ key, bytes }, options) {
     Object.assign(this, options);
@@ -56,7 +57,8 @@ export class Claim {
 // granted asks until the claim is granted, refused or given up, and resolves to the answer and when
 // the claim was sent.
 export async function granted(core, claim, wait) {
-  const start = now();
+  const { clock } = core;
+  const start = clock.now();
   const once = claim.wait === 0;
   const ends = claim.wait === undefined ? Infinity : start + claim.wait;
   let heard = start;
@@ -66,7 +68,7 @@ export async function granted(core, claim, wait) {
     try {
       const { answer, sent } = await ask(core, claim, once ? "try" : "queue", poll, wait);
       if (answer.error) throw elementError(answer.error, claim);
-      heard = now();
+      heard = clock.now();
       pause = 10;
       if (answer.state === "granted") {
         // The trust counts from when the claim was sent. If that was long ago, the same claim is
@@ -81,11 +83,11 @@ export async function granted(core, claim, wait) {
       if (wait.ended) throw wait.reason;
       if (!passing(e)) throw e;
       // Until then the server waited on purpose. That the store is busy with the key is an answer.
-      if ((poll > 0 && e instanceof UnavailableError) || (!once && e instanceof BusyError)) heard = now();
+      if ((poll > 0 && e instanceof UnavailableError) || (!once && e instanceof BusyError)) heard = clock.now();
       pause = Math.min(pause * 2, 1000);
       const rest = jitter(pause);
-      if (now() + rest > Math.min(heard + (once ? 1000 : KEEP_PATIENCE), once ? Infinity : ends)) throw e;
-      await sleep(rest, wait);
+      if (clock.now() + rest > Math.min(heard + (once ? 1000 : KEEP_PATIENCE), once ? Infinity : ends)) throw e;
+      await sleep(clock, rest, wait);
       if (!(e instanceof OverloadedError)) poll = 0;
     }
   }
@@ -93,12 +95,10 @@ export async function granted(core, claim, wait) {
 
 // ask sends the claim once and notes what it may have at the store.
 async function ask(core, claim, mode, poll, wait) {
-  const body = { claims: [claim.wire(mode)] };
-  if (poll > 0) body.wait_ms = Math.ceil(poll);
   const { open } = claim;
   claim.open = true;
   try {
-    const { answers: [answer], sent } = await core.calls.call("claim", body, 1, { wait: poll, until: wait, silent: core.undoer.noting(claim) });
+    const { answer, sent } = await (poll > 0 ? waiting(core, claim, mode, poll, wait) : asking(core, claim, mode, wait));
     claim.open = answer.state === "granted" || answer.queued === true || answer.error !== undefined;
     return { answer, sent };
   } catch (e) {
@@ -107,11 +107,24 @@ async function ask(core, claim, mode, poll, wait) {
   }
 }
 
+// asking asks together with other claims. A record can be long, so claims that it may answer go apart.
+function asking(core, claim, mode, until) {
+  return core.batches.ask("claim", claim.wire(mode), claim, {
+    group: claim.maxAge === undefined ? "" : "record", until, silent: mode === "look" ? undefined : core.undoer.noting(claim),
+  });
+}
+
+// waiting asks alone, because the server answers when the first of the claims of a call is not held any more.
+async function waiting(core, claim, mode, wait, until) {
+  const call = core.calls.call("claim", [JSON.stringify(claim.wire(mode))], { wait, until, silent: core.undoer.noting(claim) });
+  const { answers: [answer], sent } = await call.catch((e) => { throw ofKey(e, claim); });
+  return { answer, sent };
+}
+
 // askTrying asks once, and again for a second if the server is away.
 export function askTrying(core, claim, mode) {
-  return trying(1000, async () => {
-    const silent = mode === "look" ? undefined : core.undoer.noting(claim);
-    const { answers: [answer] } = await core.calls.call("claim", { claims: [claim.wire(mode)] }, 1, { silent });
+  return trying(core.clock, 1000, async () => {
+    const { answer } = await asking(core, claim, mode);
     if (answer.error) throw elementError(answer.error, claim);
     return answer;
   });
@@ -123,13 +136,13 @@ export function askTrying(core, claim, mode) {
 export async function settleTrying(core, claim, settlement, patience, hold = { unanswered: null }) {
   const { outcome } = settlement;
   let repeated = false;
-  const { error } = await trying(patience, async () => {
+  const { error } = await trying(core.clock, patience, async () => {
     const before = hold.unanswered;
     hold.unanswered ??= outcome;
     let again = false;
     try {
       let answer;
-      ({ answers: [answer], again } = await core.calls.call("settle", { settlements: [{ ...claim.named, ...settlement }] }, 1));
+      ({ answer, again } = await core.batches.ask("settle", { ...claim.named, ...settlement }, claim));
       if (answer.error && answer.error.type !== "lost") throw elementError(answer.error, claim);
       repeated = again || before === outcome;
       return answer;

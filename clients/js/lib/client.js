@@ -4,7 +4,8 @@ import { hostname } from "node:os";
 import { basename } from "node:path";
 import { DoneError, MismatchError, refusal } from "./errors.js";
 import { LOCK, RETENTION, age, bad, called, kept, known, leaseTTL, millis, placeTTL, queries, readKey, rememberer, show } from "./arguments.js";
-import { readURL } from "./wire.js";
+import { readURL } from "./address.js";
+import { system } from "./clock.js";
 import { Claim, askTrying, granted, settleTrying } from "./claim.js";
 import { under, waitsForItself } from "./callers.js";
 import { Core, Wait } from "./core.js";
@@ -32,7 +33,7 @@ export class Client {
   // options: ttl of the leases, timeout of a call, the namespace of the keys (default: the
   // server's or the credential's), and a label that tells operators what the keys are held for. For
   // completeIn, reserveIn and once with in, schema and prefix are those of the store's URL.
-  constructor(url, options = {}) {
+  constructor(url, options = {}, world = { clock: system }) {
     const o = known(options, ["ttl", "timeout", "namespace", "label", "schema", "prefix"]);
     this.#ttl = o.ttl === undefined ? TTL : leaseTTL(o.ttl);
     const timeout = o.timeout === undefined ? TIMEOUT : millis(o.timeout, "timeout");
@@ -40,7 +41,7 @@ export class Client {
     this.#namespace = o.namespace ?? "";
     if (typeof this.#namespace !== "string") bad("namespace must be a string");
     this.#label = o.label ?? basename(process.argv[1] ?? process.execPath);
-    this.#core = new Core(readURL(url), timeout);
+    this.#core = new Core(readURL(url), timeout, world);
     this.#postgres = new Postgres(o.schema ?? "public", o.prefix ?? "dibs");
   }
 

@@ -1,24 +1,26 @@
 // The clock, pauses, and calls that are made again.
 
 import { performance } from "node:perf_hooks";
+import timers from "node:timers";
 import { BusyError, OverloadedError, UnavailableError } from "./errors.js";
 
 const MAX_TIMER = 2 ** 31 - 1; // a longer timer of JavaScript fires at once
 
-// now is the monotonic clock, in milliseconds. On Linux it stops while the machine is suspended, and
-// Node has no exact one that does not. Tests that replace the global clock do not move it.
-export const now = performance.now.bind(performance);
+// system is the clock of the machine. now is monotonic, in milliseconds. On Linux it stops while the
+// machine is suspended, and Node has no exact one that does not. Tests that replace the global clock and
+// timers later do not change it, because leases end by the server's clock.
+export const system = { now: performance.now.bind(performance), setTimeout: timers.setTimeout, clearTimeout: timers.clearTimeout };
 
 export function clamp(ms) {
   return Math.min(Math.max(ms, 0), MAX_TIMER);
 }
 
 // sleep keeps the process alive, because a caller waits for it.
-export function sleep(ms, wait) {
+export function sleep(clock, ms, wait) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, ms);
+    const timer = clock.setTimeout(resolve, ms);
     wait?.stop((reason) => {
-      clearTimeout(timer);
+      clock.clearTimeout(timer);
       reject(reason);
     });
   });
@@ -26,14 +28,14 @@ export function sleep(ms, wait) {
 
 // within waits until done says so, for at most limit. set gets the function to call when something
 // changed.
-export function within(limit, done, set) {
+export function within(clock, limit, done, set) {
   return new Promise((resolve) => {
     const end = () => {
-      clearTimeout(timer);
+      clock.clearTimeout(timer);
       set(undefined);
       resolve();
     };
-    const timer = setTimeout(end, clamp(limit));
+    const timer = clock.setTimeout(end, clamp(limit));
     const changed = () => done() && end();
     set(changed);
     changed();
@@ -49,15 +51,15 @@ export function passing(e) {
 }
 
 // trying calls again while the failure may pass, for as long as patience.
-export async function trying(patience, call) {
-  const ends = now() + patience;
+export async function trying(clock, patience, call) {
+  const ends = clock.now() + patience;
   for (let pause = 20; ; pause = Math.min(pause * 2, 1000)) {
     try {
       return await call();
     } catch (e) {
       const rest = jitter(pause);
-      if (!passing(e) || now() + rest > ends) throw e;
-      await sleep(rest);
+      if (!passing(e) || clock.now() + rest > ends) throw e;
+      await sleep(clock, rest);
     }
   }
 }

@@ -1,7 +1,8 @@
 // What the calls of a client share, and what ends a wait.
 
 import { ClosedError } from "./errors.js";
-import { now, within } from "./clock.js";
+import { within } from "./clock.js";
+import { Batches } from "./batch.js";
 import { Calls } from "./wire.js";
 import { Renewer } from "./renewer.js";
 import { Undoer } from "./undoer.js";
@@ -12,9 +13,11 @@ export class Core {
   holds = new Set();
   closed = null; // the ClosedError
 
-  constructor(address, timeout) {
+  constructor(address, timeout, { clock, connections }) {
     this.timeout = timeout;
-    this.calls = new Calls(address, timeout);
+    this.clock = clock;
+    this.calls = new Calls(address, timeout, clock, connections);
+    this.batches = new Batches(this.calls);
     this.renewer = new Renewer(this.calls, timeout);
     this.undoer = new Undoer(this.calls, timeout);
   }
@@ -27,9 +30,9 @@ export class Core {
     this.closed = new ClosedError("dibs: the client is closed");
     for (const wait of this.waits) wait.end(this.closed);
     for (const hold of this.holds) hold.abort(this.closed);
-    const ends = now() + limit;
-    await within(limit, () => this.holds.size === 0 && this.waits.size === 0, (changed) => { this.changed = changed; });
-    await this.undoer.flush(Math.max(ends - now(), 0));
+    const ends = this.clock.now() + limit;
+    await within(this.clock, limit, () => this.holds.size === 0 && this.waits.size === 0, (changed) => { this.changed = changed; });
+    await this.undoer.flush(Math.max(ends - this.clock.now(), 0));
     this.renewer.stop();
     this.undoer.stop();
     this.calls.close(this.closed);

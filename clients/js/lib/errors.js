@@ -119,6 +119,11 @@ export function unanswered(error, sent = true) {
   return error;
 }
 
+// ofKey is the error of a call for the caller of one of its elements.
+export function ofKey(e, { key }) {
+  return e?.[UNANSWERED] === undefined ? e : unanswered(new e.constructor(e.message, { cause: e.cause, key }), e[UNANSWERED]);
+}
+
 // elementError is the error of an element that failed alone.
 export function elementError({ type, detail }, claim) {
   const Kind = { lost: LostError, busy: BusyError, full: FullError, too_large: TooLargeError }[type] ?? RefusedError;

@@ -1,7 +1,7 @@
 // The lease of a claim: until when it is trusted, and how it ends.
 
-import { DibsError, LostError, RefusedError, elementError } from "./errors.js";
-import { now, trying } from "./clock.js";
+import { DibsError, LostError, RefusedError, elementError, ofKey } from "./errors.js";
+import { trying } from "./clock.js";
 import { bad, queries, show } from "./arguments.js";
 import { KEEP_PATIENCE, settleTrying } from "./claim.js";
 
@@ -36,7 +36,7 @@ export class Hold {
 
   // live says whether it may hold the key.
   get live() {
-    if (this.overdue(now())) this.expire();
+    if (this.overdue(this.core.clock.now())) this.expire();
     return !this.settled && !this.lost && !this.expired && !this.core.closed;
   }
 
@@ -74,7 +74,7 @@ export class Hold {
 
   // later says when a renewal that failed is sent again.
   later() {
-    if (this.renews) this.due = now() + Math.max(this.claim.ttl / 15, 1);
+    if (this.renews) this.due = this.core.clock.now() + Math.max(this.claim.ttl / 15, 1);
   }
 
   overdue(at) {
@@ -105,9 +105,9 @@ export class Hold {
 
   async save(progress) {
     this.check();
-    const body = { renewals: [{ ...this.claim.named, ttl_ms: Math.ceil(this.claim.ttl), progress: progress.toString("base64") }] };
-    const timeout = Math.min(this.core.timeout, Math.max(this.trusted - now(), 1));
-    const { answers: [{ error }], sent } = await this.core.calls.call("renew", body, 1, { timeout });
+    const renewal = JSON.stringify({ ...this.claim.named, ttl_ms: Math.ceil(this.claim.ttl), progress: progress.toString("base64") });
+    const timeout = Math.min(this.core.timeout, Math.max(this.trusted - this.core.clock.now(), 1));
+    const { answers: [{ error }], sent } = await this.core.calls.call("renew", [renewal], { timeout }).catch((e) => { throw ofKey(e, this.claim); });
     if (!error) return this.trust(sent);
     if (error.type !== "lost") throw elementError(error, this.claim);
     if (!this.unanswered && !this.settling) this.lose();
@@ -152,8 +152,8 @@ export class Hold {
   // more. The store accepts a record again from the token that has left it. If the servers do not say
   // it, the next call of once finds it out.
   async findOut(data, retention) {
-    const accepts = async (settlement) => !(await trying(KEEP_PATIENCE, async () => {
-      const { answers: [{ error }] } = await this.core.calls.call("settle", { settlements: [{ ...this.claim.named, ...settlement }] }, 1);
+    const accepts = async (settlement) => !(await trying(this.core.clock, KEEP_PATIENCE, async () => {
+      const { answer: { error } } = await this.core.batches.ask("settle", { ...this.claim.named, ...settlement }, this.claim);
       if (error && error.type !== "lost") throw elementError(error, this.claim);
       return error;
     }));
@@ -200,7 +200,7 @@ export class Hold {
   }
 
   async settleNow(settlement, patience) {
-    const late = this.expired || this.overdue(now());
+    const late = this.expired || this.overdue(this.core.clock.now());
     if (this.lost || (late && this.unanswered !== settlement.outcome && !this.inTransaction)) {
       // What the store still has of it is abandoned, as it would be when it expires.
       if (!this.over) this.core.undoer.settle(this.claim, "abandon");

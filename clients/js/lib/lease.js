@@ -1,6 +1,5 @@
 // Lease, which is what a holder has of its hold.
 
-import { now } from "./clock.js";
 import { RETENTION, bad, bytes, kept, known } from "./arguments.js";
 import { Hold } from "./hold.js";
 
@@ -52,7 +51,7 @@ export class Lease {
   get signal() { return this.#hold.signal; }
 
   // left is the milliseconds for which the lease can still be trusted unless it is renewed.
-  get left() { return this.#hold.held ? Math.max(this.#hold.trusted - now(), 0) : 0; }
+  get left() { return this.#hold.held ? Math.max(this.#hold.trusted - this.#hold.core.clock.now(), 0) : 0; }
 
   // id is the public name of this lease, which operators see.
   get id() { return this.#hold.claim.id; }

@@ -1,9 +1,8 @@
 // Renewals.
 
-import { clamp, now } from "./clock.js";
+import { MAX_ELEMENTS } from "./batch.js";
+import { clamp } from "./clock.js";
 import { under } from "./callers.js";
-
-export const MAX_ELEMENTS = 512; // of a call
 
 // Renewer renews the leases of a client: one timer, and one call for all that are due. The same
 // timer ends those that were not renewed in time. It does not keep the process alive.
@@ -14,6 +13,7 @@ export class Renewer {
 
   constructor(calls, timeout) {
     this.calls = calls;
+    this.clock = calls.clock;
     this.timeout = timeout;
   }
 
@@ -28,20 +28,20 @@ export class Renewer {
 
   stop() {
     this.holds.clear();
-    clearTimeout(this.timer);
+    this.clock.clearTimeout(this.timer);
   }
 
   arm() {
-    clearTimeout(this.timer);
+    this.clock.clearTimeout(this.timer);
     this.at = Infinity;
     for (const hold of this.holds) this.at = Math.min(this.at, hold.trusted, this.busy ? Infinity : hold.due);
     if (this.at === Infinity) return;
     // What the timer calls runs under no lease of the code that happens to be here.
-    under.run(undefined, () => { this.timer = setTimeout(() => this.tick(), clamp(Math.ceil(this.at - now()))).unref(); });
+    under.run(undefined, () => { this.timer = this.clock.setTimeout(() => this.tick(), clamp(Math.ceil(this.at - this.clock.now()))).unref(); });
   }
 
   tick() {
-    const at = now();
+    const at = this.clock.now();
     for (const hold of this.holds) if (hold.overdue(at)) hold.expire();
     const all = [...this.holds];
     if (!this.busy && all.some((hold) => hold.due <= at)) {
@@ -55,8 +55,8 @@ export class Renewer {
     for (let i = 0; i < due.length; i += MAX_ELEMENTS) {
       const holds = due.slice(i, i + MAX_ELEMENTS);
       try {
-        const body = { renewals: holds.map(({ claim }) => ({ ...claim.named, ttl_ms: Math.ceil(claim.ttl) })) };
-        const { answers, sent } = await this.calls.call("renew", body, holds.length, { timeout: patience });
+        const renewals = holds.map(({ claim }) => JSON.stringify({ ...claim.named, ttl_ms: Math.ceil(claim.ttl) }));
+        const { answers, sent } = await this.calls.call("renew", renewals, { timeout: patience });
         holds.forEach((hold, n) => hold.renewed(answers[n].error?.type, sent));
       } catch {
         for (const hold of holds) hold.later(); // it is tried again until the lease is no longer trusted

@@ -1,9 +1,9 @@
 // What is settled in the background.
 
-import { clamp, jitter, now, within } from "./clock.js";
-import { PLACE_TTL } from "./claim.js";
+import { MAX_ELEMENTS } from "./batch.js";
 import { under } from "./callers.js";
-import { MAX_ELEMENTS } from "./renewer.js";
+import { PLACE_TTL } from "./claim.js";
+import { clamp, jitter, within } from "./clock.js";
 
 const SILENT = 300_000; // how long after it was sent a claim may be carried out that no server answered
 const HURRY = 2_000; // how long a program that has nothing else to do waits for an undo
@@ -24,6 +24,7 @@ export class Undoer {
 
   constructor(calls, timeout) {
     this.calls = calls;
+    this.clock = calls.clock;
     this.timeout = timeout;
   }
 
@@ -31,7 +32,7 @@ export class Undoer {
   noting({ token }) {
     return (sent) => {
       for (const [other, at] of this.silent) {
-        if (at + SILENT > now()) break; // the map has the order of the calls
+        if (at + SILENT > this.clock.now()) break; // the map has the order of the calls
         this.silent.delete(other);
       }
       this.silent.delete(token);
@@ -46,10 +47,16 @@ export class Undoer {
 
   // settle settles in the background.
   settle(claim, outcome) {
-    const at = now();
-    this.entries.push({
-      claim, settlement: { ...claim.named, outcome }, due: at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, claim.placeTTL ?? PLACE_TTL) + this.timeout,
+    const at = this.clock.now();
+    const { flying } = claim;
+    const entry = {
+      claim, settlement: { ...claim.named, outcome }, due: flying ? Infinity : at, hurry: at + HURRY, expires: at + Math.max(claim.ttl, claim.placeTTL ?? PLACE_TTL) + this.timeout,
+    };
+    flying?.then(() => { // it could be overtaken
+      entry.due = this.clock.now();
+      this.arm();
     });
+    this.entries.push(entry);
     this.pending++;
     this.arm();
   }
@@ -63,44 +70,45 @@ export class Undoer {
   undoAgain(named, token) {
     const ends = (this.silent.get(token) ?? -Infinity) + SILENT;
     this.claims(token);
-    if (ends < now() + 1000 || this.stopped) return;
-    this.entries.push({ settlement: { ...named, token, outcome: "undo" }, due: now() + 1000, expires: ends, again: 1000 });
+    if (ends < this.clock.now() + 1000 || this.stopped) return;
+    this.entries.push({ settlement: { ...named, token, outcome: "undo" }, due: this.clock.now() + 1000, expires: ends, again: 1000 });
     this.arm();
   }
 
   // flush waits until everything was settled once, or for as long as limit.
   flush(limit) {
-    return within(limit, () => this.pending === 0, (changed) => { this.changed = changed; });
+    return within(this.clock, limit, () => this.pending === 0, (changed) => { this.changed = changed; });
   }
 
   stop() {
     this.stopped = true;
     this.entries = [];
-    clearTimeout(this.timer);
+    this.clock.clearTimeout(this.timer);
   }
 
   arm() {
-    clearTimeout(this.timer);
+    this.clock.clearTimeout(this.timer);
     if (this.busy || this.stopped || this.entries.length === 0) return;
     const at = this.entries.reduce((first, e) => Math.min(first, e.due), Infinity);
+    if (at === Infinity) return;
     // What the timer calls runs under no lease of the code that happens to be here.
-    under.run(undefined, () => { this.timer = setTimeout(() => this.pass(), clamp(Math.max(at, this.rest) - now())); });
-    if (!this.entries.some((e) => !e.again && e.hurry > now())) this.timer.unref();
+    under.run(undefined, () => { this.timer = this.clock.setTimeout(() => this.pass(), clamp(Math.max(at, this.rest) - this.clock.now())); });
+    if (!this.entries.some((e) => !e.again && e.hurry > this.clock.now())) this.timer.unref();
   }
 
   // pass settles what is due in one call.
   async pass() {
-    const at = now();
+    const at = this.clock.now();
     const due = this.entries.filter((e) => e.due <= at).slice(0, MAX_ELEMENTS);
     if (due.length === 0) return this.arm();
     this.busy = true;
     let answers = [];
     try {
-      ({ answers } = await this.calls.call("settle", { settlements: due.map((e) => e.settlement) }, due.length));
+      ({ answers } = await this.calls.call("settle", due.map((e) => JSON.stringify(e.settlement))));
       this.pause = 20;
       this.rest = 0;
     } catch {
-      this.rest = now() + jitter(this.pause = Math.min(this.pause * 2, 1000));
+      this.rest = this.clock.now() + jitter(this.pause = Math.min(this.pause * 2, 1000));
     }
     const ended = new Set(due.filter((entry, i) => this.ended(entry, answers[i])));
     this.entries = this.entries.filter((e) => !ended.has(e));
@@ -113,12 +121,12 @@ export class Undoer {
   ended(entry, answer) {
     if (entry.again) { // whatever the answer is
       entry.again = Math.min(entry.again * 2, 15_000);
-      entry.due = now() + entry.again;
+      entry.due = this.clock.now() + entry.again;
       return entry.due > entry.expires;
     }
     const settled = answer !== undefined && answer.error?.type !== "busy";
-    if (!settled && now() < entry.expires) {
-      if (answer) this.rest = now() + jitter(this.pause); // the store was busy
+    if (!settled && this.clock.now() < entry.expires) {
+      if (answer) this.rest = this.clock.now() + jitter(this.pause); // the store was busy
       return false;
     }
     this.pending--;
