@@ -18,7 +18,7 @@ import (
 
 // Children are killed at named points here: around each step of a transaction of the
 // store's own, and of one of the application's. What SQLite does between the first byte
-// of a commit in its log and the last one has no names; storm_test.go is for that.
+// of a commit in its log and the last one has no names; the torture is for that.
 
 const (
 	// killedTTL is the lease of a child that is killed, and renewedTTL what it is
