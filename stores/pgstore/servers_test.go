@@ -112,22 +112,6 @@ func untilListening(t testing.TB, s *Store) {
 	}
 }
 
-// lockKeys keeps the rows of all keys of a store on the shared server locked.
-func lockKeys(t testing.TB, s *Store) (unlock func()) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), shared().URL())
-	testkit.Must(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec(s.names.sql("BEGIN; SELECT * FROM @key FOR UPDATE"))
-	return func() { exec("ROLLBACK") }
-}
-
 // leastRights is what the README says a user needs.
 const leastRights = `GRANT USAGE ON SCHEMA own TO app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @key, @holder, @waiter, @progress TO app;

@@ -16,18 +16,6 @@ import (
 // machine is too slow for their calls.
 var ledgerClient = &dibs.Options{Namespace: "test", Timeout: testkit.Limit}
 
-// openApplication opens a shared file with a ledger, as an application does.
-func openApplication(path string) (s *Store, db *sql.DB, c *dibs.Client, err error) {
-	if s, err = Open(path, &Options{Shared: true, LockWait: testkit.Limit}); err != nil {
-		return nil, nil, nil, err
-	}
-	if db, err = s.OpenDB(); err != nil {
-		return nil, nil, nil, err
-	}
-	c, err = dibs.New(s, ledgerClient)
-	return s, db, c, err
-}
-
 // openLedger makes a ledger in a shared file.
 func openLedger(t testing.TB, path string, clock clock) (*Store, *sql.DB, *dibs.Client) {
 	t.Helper()

@@ -15,13 +15,6 @@ func woken(t testing.TB, s *Store) <-chan store.Token {
 	return tokens
 }
 
-func receive(t *testing.T, what string, tokens <-chan store.Token, want store.Token) {
-	t.Helper()
-	if got := testkit.Await(t, what, tokens); got != want {
-		t.Fatalf("%s: %v was woken, not %v", what, got, want)
-	}
-}
-
 // The file is not read without waiters.
 func TestNobodyWaits(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
