@@ -15,18 +15,21 @@ Durations are seconds, a text such as "1h30m", or a datetime.timedelta. Keys are
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from .aio import AsyncClient, AsyncLease
 from .client import Client
-from .errors import (Busy, Closed, Done, Error, Forbidden, Full, Held, Lost, Mismatch, NotKept, Overloaded, Refused, Remembered, TooLarge,
+from .errors import (Busy, Closed, Done, Error, Forbidden, Full, Held, Holder, Lost, Mismatch, NotKept, Overloaded, Refused, Remembered, TooLarge,
                      Unauthorized, Unavailable, Unknown, Unrecorded, WrongTransaction)
+from .hooks import Event
 from .lease import Lease
+from .once import OnceResult
 from .options import MIN_TTL, PLACE, RETENTION, TIMEOUT, TTL, Duration, Options
 
 __version__ = "0.0.0"
 
 __all__ = [
-    "connect", "Client", "Lease", "AsyncClient", "AsyncLease", "Options",
+    "connect", "Client", "Lease", "AsyncClient", "AsyncLease", "Options", "Event", "Holder", "OnceResult",
     "Error", "Held", "Lost", "Done", "Mismatch", "Unknown", "Unavailable", "Busy", "Full", "TooLarge", "Refused", "Unauthorized",
     "Forbidden", "Overloaded", "Remembered", "NotKept", "Unrecorded", "WrongTransaction", "Closed",
     "TTL", "MIN_TTL", "RETENTION", "PLACE", "TIMEOUT",
@@ -37,7 +40,8 @@ for _public in [value for value in list(globals().values()) if isinstance(value,
 
 
 def connect(url: str | None = None, *, ttl: Duration = TTL, timeout: Duration = TIMEOUT, namespace: str = "",
-            label: str | None = None, schema: str = "public", prefix: str = "dibs") -> Client:
+            label: str | None = None, schema: str = "public", prefix: str = "dibs", secret_keys: bool = False,
+            on_event: Callable[[Event], None] | None = None) -> Client:
     """Return a client of the servers at the URL:
 
         unix:/run/dibs/dibs.sock, http+unix:/run/dibs/dibs.sock    a Unix socket
@@ -51,4 +55,5 @@ def connect(url: str | None = None, *, ttl: Duration = TTL, timeout: Duration = 
     """
     if url is None:
         url = os.environ.get("DIBS_SERVER") or "unix:/run/dibs/dibs.sock"
-    return Client(url, ttl=ttl, timeout=timeout, namespace=namespace, label=label, schema=schema, prefix=prefix)
+    return Client(url, ttl=ttl, timeout=timeout, namespace=namespace, label=label, schema=schema, prefix=prefix,
+                  secret_keys=secret_keys, on_event=on_event)

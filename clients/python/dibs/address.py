@@ -6,6 +6,7 @@ import re
 import urllib.parse
 from typing import NamedTuple
 
+
 class Server(NamedTuple):
     host: str
     port: int
@@ -17,6 +18,12 @@ class Server(NamedTuple):
             return f"unix:{self.socket}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
+    def name(self) -> str:
+        """Return the Host of a request."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = host if host.isascii() else host.encode("idna").decode()
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
 
 class Address:

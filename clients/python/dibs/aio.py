@@ -2,70 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from .attempt import Attempt
-from .block import USED
-from .errors import Done, Error, TooLarge
-from .lease import PATIENCE, Lease
-from .once import Kept, keep_result, kept_error, kept_result, read_record, remembers
+from . import claim
+from .block import Hold
+from .lease import Lease
+from .once import once
 from .options import PLACE, RETENTION, Duration, Key, Options, Remember, read_age, read_place_ttl, read_retention
+from .step import Steps, T
 from .ticket import read_ticket
-from .transaction import async_transaction, first_of, kept_in, psycopg_connection, rolled_back
+from .transaction import first_of, psycopg_connection
 
 if TYPE_CHECKING:
-    import asyncio
-
     from typing_extensions import Unpack
 
     from .client import Client
-
-T = TypeVar("T")
-
-# For asyncio, each call runs in a thread of its own: waiters would use up those of a pool, and a
-# release would wait behind them. A call whose task is cancelled goes on, and what it gets is
-# settled in the background.
-
-async def in_thread(work: Callable[[], T]) -> T:
-    import asyncio  # here, because it takes longer than all else of this file
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as e:
-            error = e
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(deliver, result, error)
-
-    threading.Thread(target=run, name="dibs call", daemon=True).start()
-    return await future
-
-
-async def end(lease: Lease, settlement: dict[str, Any], work: Callable[[], T]) -> T:
-    """End a lease in a thread. If the task is cancelled, that is done in the background."""
-    try:
-        return await in_thread(work)
-    except Error:
-        raise
-    except BaseException:
-        lease._hand_over(settlement)
-        raise
 
 
 class AsyncLease:
@@ -123,16 +77,15 @@ class AsyncLease:
 
     async def save(self, progress: bytes) -> None:
         """Keep progress with the lease; see Lease.save."""
-        await in_thread(lambda: self._lease.save(progress))
+        await self._run(self._lease._save(progress))
 
     async def release(self) -> None:
         """End the lease; see Lease.release."""
-        await end(self._lease, {"outcome": "release"}, self._lease.release)
+        await self._run(self._lease._release("release"))
 
     async def complete(self, data: bytes, keep: Duration = RETENTION) -> None:
         """End the lease and leave data behind; see Lease.complete."""
-        settlement = self._lease._record(data, read_retention(keep))
-        await end(self._lease, settlement, lambda: self._lease._settle(settlement, PATIENCE))
+        await self._run(self._lease._complete(data, read_retention(keep)))
 
     async def complete_in(self, cursor: Any, data: bytes | None, keep: Duration = RETENTION) -> None:
         """End the lease in a transaction, with an asynchronous cursor; see Lease.complete_in."""
@@ -141,44 +94,36 @@ class AsyncLease:
 
     async def abandon(self) -> None:
         """End the lease as if its holder had crashed; see Lease.abandon."""
-        await end(self._lease, {"outcome": "abandon"}, self._lease.abandon)
+        await self._run(self._lease._abandon())
 
     async def undo(self) -> None:
         """End the lease as if it had not been granted; see Lease.undo."""
-        await end(self._lease, {"outcome": "undo"}, self._lease.undo)
+        await self._run(self._lease._undo())
+
+    async def _run(self, steps: Steps[T]) -> T:
+        process = self._lease._attempt.process
+        assert process is not None
+        return await process.run_async(steps)
 
     def __repr__(self) -> str:
         return repr(self._lease)
 
 
-class AsyncBlock:
-    """Holds a key while an async with block runs."""
-
-    def __init__(self, client: Client, attempt: Attempt) -> None:
-        self._client, self._attempt = client, attempt
-        self._lease: Lease | None = None
+class AsyncBlock(Hold):
+    """The block of an async with statement."""
 
     async def __aenter__(self) -> AsyncLease:
-        if self._lease is not None:
-            raise RuntimeError(USED)
-        self._lease = lease = Lease(self._client, self._attempt)
+        lease = self.begin()
         try:
-            mine = self._client._of_task()
-            await in_thread(lambda: self._client._take(lease, mine))
-            mine.add(lease)
-            lease.check()
+            await self._client._here().run_async(self.enter(lease))
             return AsyncLease(lease)
         except BaseException:
             self._attempt.give_up()
             raise
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        lease = self._lease
-        assert lease is not None
-        self._client._of_task().discard(lease)
-        lost = await end(lease, {"outcome": "release"}, lease._finish)
-        if lost and kind is None:
-            raise lost
+        assert self._lease is not None
+        await AsyncLease(self._lease)._run(self.leave(error))
 
 
 class AsyncClient:
@@ -191,75 +136,43 @@ class AsyncClient:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    async def _run(self, steps: Steps[T]) -> T:
+        return await self._client._here().run_async(steps)
+
     def lock(self, key: Key, **options: Unpack[Options]) -> AsyncBlock:
         """Hold the key while an async with block runs; see Client.lock. It knows the tasks apart."""
-        return AsyncBlock(self._client, self._client._asked(key, options))
+        return AsyncBlock(self._client, self._client._asked(key, options), options)
 
     async def acquire(self, key: Key, *, max_age: Duration | None = None, renew: bool = True,
                       **options: Unpack[Options]) -> AsyncLease:
         """Take the key and return its lease; see Client.acquire."""
-        client = self._client
-        lease = Lease(client, client._asked(key, options, max_age=read_age(max_age)))
+        lease = Lease(self._client, self._client._asked(key, options, max_age=read_age(max_age)))
         try:
-            mine = client._of_task()
-            await in_thread(lambda: client._take(lease, mine, renew))
+            await self._run(self._client._acquire(lease, renew))
             return AsyncLease(lease)
         except BaseException:
             lease._attempt.give_up()
             raise
 
     async def once(self, key: Key, fn: Callable[..., Awaitable[Any]], *, keep: Duration = RETENTION, max_age: Duration | None = None,
-                   remember: Remember = (), rerun: bool = False, pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
+                   remember: Remember = (), rerun: bool = False, pass_lease: bool = False, with_origin: bool = False, in_: Any = None,
+                   **options: Unpack[Options]) -> Any:
         """Await fn() under the key unless that was done before, and return its result; see Client.once."""
-        client, retention = self._client, read_retention(keep)
+        retention = read_retention(keep)
         connection = None if in_ is None else psycopg_connection(in_)
-        attempt = client._asked(key, options, max_age=math.inf if max_age is None else read_age(max_age))
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                shown = await stack.enter_async_context(AsyncBlock(client, attempt))
-            except Done as done:
-                return read_record(done, attempt)
-            lease = shown._lease
+        attempt = self._client._asked(key, options, max_age=math.inf if max_age is None else read_age(max_age))
 
-            async def keep(kept: Kept, rerun: bool) -> None:
-                settlement = {"outcome": "release"} if kept.why and rerun else lease._record(kept.record, retention)
-                await end(lease, settlement, lambda: keep_result(lease, kept, retention, rerun))
-
-            async def run() -> Any:
-                result = fn(shown) if pass_lease else fn()
-                return await result if isinstance(result, Awaitable) else result
-
-            kept: Kept | None = None
-            settled = False
-            try:
-                if connection is None:
-                    result = await run()
-                else:
-                    async with async_transaction(connection, lease) as cursor:
-                        kept = kept_in(lease, await run())
-                        with lease._settles_in(kept.record, retention, "marked") as statement:
-                            await cursor.execute(*statement)
-                        settled = True
-            except Exception as e:
-                if not settled and remembers(remember, e):
-                    await keep(kept_error(e), rerun or connection is not None)
-                if isinstance(e, TooLarge) and kept is not None:
-                    raise rolled_back(lease, e, kept.result) from e
-                if kept is None or not settled or not await in_thread(lambda: lease._find_out(kept.record, retention)):
-                    raise
-            if kept is not None:
-                lease._committed()
-            else:
-                kept = kept_result(result)
-                await keep(kept, rerun)
-            return kept.value
+        def run(lease: Lease) -> Any:
+            return fn(AsyncLease(lease)) if pass_lease else fn()
+        result = await self._run(once(self._client, attempt, run, connection, retention, remember, rerun))
+        return result if with_origin else result.value
 
     async def reserve(self, key: Key, *, ttl: Duration = PLACE, grace: Duration | None = None, fingerprint: str | None = None,
                       label: str | None = None) -> str:
         """Take a place in the key's queue and return its ticket; see Client.reserve."""
         lease = self._client._reservation(key, ttl, grace, fingerprint, label)
         try:
-            return await in_thread(lambda: self._client._reserve(lease))
+            return await self._run(claim.reserve(self._client, lease))
         except BaseException:
             lease._attempt.give_up()
             raise
@@ -268,13 +181,13 @@ class AsyncClient:
         """Take a place in a transaction, with an asynchronous cursor; see Client.reserve_in."""
         client = self._client
         attempt = client._attempt(key, grace=grace, label=label, place_ttl=read_place_ttl(ttl))
-        with client._reserves_in(attempt, await in_thread(lambda: client._namespace_of(attempt))) as statement:
+        with client._reserves_in(attempt, await self._run(claim.namespace_of(client, key))) as statement:
             await cursor.execute(*statement)
         return str(first_of(await cursor.fetchone()))
 
     async def prolong(self, ticket: str, *, ttl: Duration = PLACE, grace: Duration | None = None) -> None:
         """Make a reserved place last for ttl from now; see Client.prolong."""
-        await in_thread(lambda: self._client.prolong(ticket, ttl=ttl, grace=grace))
+        await self._run(self._client._prolong(ticket, ttl, grace))
 
     def redeem(self, ticket: str, *, grace: Duration | None = None, **options: Unpack[Options]) -> AsyncBlock:
         """Hold the key while an async with block runs at a reserved place; see Client.redeem."""
@@ -283,8 +196,8 @@ class AsyncClient:
 
     async def cancel(self, ticket: str) -> None:
         """Give a reserved place back; see Client.cancel."""
-        await in_thread(lambda: self._client.cancel(ticket))
+        await self._run(self._client._cancel(ticket))
 
     async def held(self, key: Key) -> bool:
         """Report whether a caller holds the key; see Client.held."""
-        return await in_thread(lambda: self._client.held(key))
+        return await self._run(claim.held(self._client, key))

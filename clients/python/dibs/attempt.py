@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 import os
 import secrets
@@ -11,10 +12,12 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from . import clock
+from .clock import CLOCK, Clock
+from .hooks import SILENT, Hooks
 from .options import Key, b64, to_ms
 
 if TYPE_CHECKING:
+    from .batch import Item
     from .process import Process
 
 ANY_AGE_MS = 9_223_372_036_854  # accepts a record of any age
@@ -29,8 +32,9 @@ class Attempt:
     Lease.
     """
 
-    def __init__(self, key: Key, namespace: str, options: dict[str, Any]) -> None:
+    def __init__(self, key: Key, namespace: str, options: dict[str, Any], clock: Clock = CLOCK, hooks: Hooks = SILENT, secret: bool = False) -> None:
         self.key, self.namespace, self._options = key, namespace, options
+        self.clock, self.hooks, self._secret = clock, hooks, secret
         self.raw = key.encode() if isinstance(key, str) else key
         self.token: str = options["token"] or secrets.token_hex(16)
         self.ttl: float = options["ttl"]
@@ -41,14 +45,16 @@ class Attempt:
         self.at_most_once: bool = options["at_most_once"]
         self.place: str | None = options["place"]  # the token of the reserved place that it redeems
         self.stop_timeout = max(options["stop_timeout"] or 0.0, self.ttl / 50 + 0.001)
-        self.local: Process | None = None
+        self.process: Process | None = None
         self.open = False  # the token may have a lease or a place
         self.silent = -math.inf  # when it last sent a claim that was not answered, and may be carried out late
         self.place_silent = -math.inf  # the same of its place
         self.given_up = False  # its caller went away
+        self.item: Item | None = None  # its claim or settlement in a batch
         # The lease.
         self.fence: int | None = None
-        self.attempt, self.progress = 1, None
+        self.attempt = 1
+        self.progress: bytes | None = None
         self.trusted = -math.inf
         self.due = math.inf
         self.limit = math.inf
@@ -58,6 +64,19 @@ class Attempt:
         self.under_way = False  # the thread that holds settling has begun a settlement
         self.in_transaction = False  # a transaction settles it, or did
         self.own_namespace = ""  # that of the key, as the server says
+        self.told = False  # that it was lost
+
+    def shown(self) -> str:
+        """Return the name of the key in messages: its digest if keys are secret."""
+        if self._secret:
+            return self.digest()
+        return json.dumps(self.key, ensure_ascii=False) if isinstance(self.key, str) else repr(self.key)
+
+    @property
+    def id(self) -> str:
+        """The public name of the attempt, which operators see."""
+        named = hashlib.sha256(b"dibs claim id\0" + bytes.fromhex(self.token)).digest()[:10]
+        return base64.b32encode(named).decode().lower()
 
     def digest(self) -> str:
         return hashlib.sha256(self.namespace.encode() + b"\0" + self.raw).hexdigest()[:12]
@@ -112,18 +131,18 @@ class Attempt:
 
     def later(self) -> None:
         """Say when a renewal that failed is sent again."""
-        self.due = clock.now() + max(self.ttl / 15, 0.001)
+        self.due = self.clock.now() + max(self.ttl / 15, 0.001)
 
     def overdue(self, now: float) -> bool:
         return now >= self.trusted
 
     def foreign(self) -> bool:
         """Report whether it belongs to the process that forked this one."""
-        return self.local is None or self.local.pid != os.getpid()
+        return self.process is None or self.process.pid != os.getpid()
 
     def live(self) -> bool:
         """Report whether it may hold the key."""
-        return not self.settled and not self.lost and self.fence is not None and not self.overdue(clock.now()) and not self.foreign()
+        return not self.settled and not self.lost and self.fence is not None and not self.overdue(self.clock.now()) and not self.foreign()
 
     def held(self) -> bool:
         return self.unanswered is None and self.live()
@@ -136,54 +155,65 @@ class Attempt:
             return False
         try:
             self.lost = self.lost or not self.settled
-            return True
         finally:
             self.settling.release()
+        self.tell_lost()
+        return True
+
+    def tell_lost(self) -> None:
+        """Say that the lease was lost, once, unless it was settled."""
+        if not self.settled and not self.told:
+            self.told = True
+            self.hooks.tell("lost", self)
+
+    def tell_undone(self, outcome: str) -> None:
+        """Say that what nobody settled was settled in the background."""
+        self.hooks.tell("undone", self, outcome=outcome)
 
     # An end is noted after it was handed over, never before: an exception between the two has it
     # settled twice, which does no harm.
 
     def hand_over(self, settlement: dict[str, Any]) -> None:
         """Settle the lease in the background."""
-        assert self.local is not None
-        self.local.undoer.settle(self, settlement)
+        assert self.process is not None
+        self.process.undoer.settle(self, settlement)
         if self.place and settlement["outcome"] in CLEAN:
-            self.local.undoer.settled(self.named(self.place), self.place_silent)
+            self.process.undoer.settled(self.named(self.place), self.place_silent)
         self.settled = True
-        self.local.renewer.remove(self)
+        self.process.renewer.remove(self)
 
     def ended(self, clean: bool) -> None:
         """Note that the token was settled, and cleanly, which ends the reserved place that it redeems."""
-        assert self.local is not None
-        self.local.undoer.settled(self.named(), self.silent)
+        assert self.process is not None
+        self.process.undoer.settled(self.named(), self.silent)
         self.silent = -math.inf
         if clean and self.place:
-            self.local.undoer.settled(self.named(self.place), self.place_silent)
+            self.process.undoer.settled(self.named(self.place), self.place_silent)
 
     def give_up(self) -> None:
         """Undo in the background what the token may have, for a caller that never got the lease. It
         may be called twice: by the thread that asks, and by the task that went away.
         """
         self.given_up = True
-        if self.local is None or self.foreign():
+        if self.process is None or self.foreign():
             return
         if self.open:
-            self.local.undoer.settle(self, {"outcome": "undo"})
+            self.process.undoer.settle(self, {"outcome": "undo"})
             self.open = False
         self.settled = True
-        self.local.renewer.remove(self)
+        self.process.renewer.remove(self)
 
     def dropped(self) -> None:
         """End what is left when nobody has the Lease any more."""
-        if self.settled or self.local is None or self.foreign():
+        if self.settled or self.process is None or self.foreign():
             return
         if self.lost:
             self.ended(False)
         elif self.fence is None:
             self.give_up()
-        elif self.overdue(clock.now()):
+        elif self.overdue(self.clock.now()):
             self.ended(False)
         else:
             self.hand_over({"outcome": "abandon"})
-            warnings.warn(f"dibs: nobody has the lease of the key {self.digest()} any more and it was not settled, so it is abandoned; "
+            warnings.warn(f"dibs: nobody has the lease of the key {self.shown()} any more and it was not settled, so it is abandoned; "
                           "keep it in a variable, or use keys.lock", RuntimeWarning, stacklevel=3)

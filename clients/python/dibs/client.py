@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+import json
 import math
 import os
 import re
 import socket
 import sys
-import threading
-import time
-import random
-import weakref
+import urllib.parse
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
-from . import clock
+from . import claim
 from .address import Address
 from .aio import AsyncClient
 from .attempt import Attempt
-from .block import Block, waits_for_itself
-from .clock import Tries
-from .errors import (Busy, Closed, Done, Error, Mismatch, Overloaded, Unavailable, error_of, gone, problem_of, refusal)
-from .lease import PATIENCE, Lease
-from .once import keep_result, kept_error, kept_result, read_record, remembers, returned
+from .block import Block, F, reads_key, waits_for_itself
+from .clock import CLOCK, Clock
+from .errors import Closed, Holder
+from .hooks import Hook, Hooks
+from .lease import Lease
+from .once import once, returned
 from .options import (PLACE, RETENTION, TIMEOUT, TTL, Duration, Key, Options, Remember, b64, interval, printable, read_age, read_place_ttl,
-                      read_retention, read_seconds, read_ttl, to_ms)
-from .process import Process, lock, processes
-from .ticket import read_ticket, write_ticket
-from .transaction import first_of, function_error, psycopg_connection, run_in
-from .undo import FROZEN
+                      read_retention, read_seconds, read_ttl)
+from .process import Process, begin
+from .step import Steps
+from .ticket import read_ticket
+from .transaction import first_of, function_error, psycopg_connection
 
 if TYPE_CHECKING:
-    import asyncio
-
     from typing_extensions import Unpack
 
 WAITER_TTL = 10.0  # how long a waiter's place outlasts its last question
-POLL = 20.0  # the longest call that waits
-
-
 OPTIONS = tuple(Options.__annotations__)
 HOST = socket.gethostname().encode(errors="replace").decode()
 
@@ -54,7 +50,11 @@ class Client:
     """
 
     def __init__(self, url: str, *, ttl: Duration = TTL, timeout: Duration = TIMEOUT, namespace: str = "",
-                 label: str | None = None, schema: str = "public", prefix: str = "dibs") -> None:
+                 label: str | None = None, schema: str = "public", prefix: str = "dibs", secret_keys: bool = False,
+                 on_event: Hook | None = None) -> None:
+        self._clock: Clock = CLOCK
+        self._hooks = Hooks(on_event)
+        self._secret_keys = secret_keys
         self._address = Address(url)
         self._ttl = read_ttl(ttl)
         self._timeout = read_seconds(timeout, "timeout")
@@ -64,10 +64,8 @@ class Client:
         self._schema, self._prefix = schema, prefix
         self._label = os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "") if label is None else label
         self._closed = False
-        self._local: Process | None = None
+        self._process: Process | None = None
         self._silent: dict[str, float] = {}  # by the token of a reserved place: when it sent the last claim that was not answered
-        self._mine = threading.local()  # the leases of this thread's blocks
-        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], weakref.WeakSet[Lease]] = weakref.WeakKeyDictionary()
 
     @property
     def timeout(self) -> float:
@@ -94,8 +92,14 @@ class Client:
         was lost, the block ends with Lost, unless it raised. A caller that already holds the key in
         this thread gets Held at once, because its wait would never end. The with statement also
         raises Mismatch, Unknown, Unavailable, Busy, Full, Refused and its kinds, and Closed.
+
+        It is a decorator, too, for functions and for coroutine functions. {name} in the key is the
+        argument of that name:
+
+            @keys.lock("report {day}", wait=0)
+            def report(day): ...
         """
-        return Block(self, self._asked(key, options))
+        return Block(self, self._asked(key, options), options)
 
     def acquire(self, key: Key, *, max_age: Duration | None = None, renew: bool = True, **options: Unpack[Options]) -> Lease:
         """Take the key like lock and return the Lease, which is renewed until it is settled.
@@ -105,14 +109,25 @@ class Client:
         """
         lease = Lease(self, self._asked(key, options, max_age=read_age(max_age)))
         try:
-            self._take(lease, self._of_thread(), renew)
+            self._here().run(self._acquire(lease, renew))
             return lease
         except BaseException:
             lease._attempt.give_up()
             raise
 
-    def once(self, key: Key, fn: Callable[..., Any], *, keep: Duration = RETENTION, max_age: Duration | None = None,
-             remember: Remember = (), rerun: bool = False, pass_lease: bool = False, in_: Any = None, **options: Unpack[Options]) -> Any:
+    @overload
+    def once(self, key: Key, fn: None = None, *, keep: Duration = RETENTION, max_age: Duration | None = None, remember: Remember = (),
+             rerun: bool = False, pass_lease: bool = False, with_origin: bool = False, in_: Any = None,
+             **options: Unpack[Options]) -> Callable[[F], F]: ...
+
+    @overload
+    def once(self, key: Key, fn: Callable[..., Any], *, keep: Duration = RETENTION, max_age: Duration | None = None, remember: Remember = (),
+             rerun: bool = False, pass_lease: bool = False, with_origin: bool = False, in_: Any = None,
+             **options: Unpack[Options]) -> Any: ...
+
+    def once(self, key: Key, fn: Callable[..., Any] | None = None, *, keep: Duration = RETENTION, max_age: Duration | None = None,
+             remember: Remember = (), rerun: bool = False, pass_lease: bool = False, with_origin: bool = False, in_: Any = None,
+             **options: Unpack[Options]) -> Any:
         """Run fn under the key unless that was done before, and return its result.
 
         All callers get it: those that call while it runs wait, and those that call later get the
@@ -125,7 +140,14 @@ class Client:
         next caller runs.
         rerun: lets the next caller run if fn ran and its result could not be stored, for a fn that may
         run twice. Default: later callers get Unrecorded until keep is over, because fn had its effect.
-        pass_lease: fn gets the lease as its argument.
+        pass_lease: fn gets the lease as its first argument.
+        with_origin: returns an OnceResult, whose replayed says whether the result is an earlier one.
+
+        Without fn it is a decorator, for functions and for coroutine functions. {name} in the key is
+        the argument of that name:
+
+            @keys.once("order {id}")
+            def charge(id): ...
 
         in_: a connection of psycopg or psycopg2 to the PostgreSQL database of the store, outside of a
         transaction. fn then runs in a transaction on it, which commits together with the result. So a
@@ -136,28 +158,41 @@ class Client:
         The other arguments and errors are those of lock. If fn ran and its result could not be
         stored (it is not JSON, or too large), once raises NotKept.
         """
-        retention = read_retention(keep)
+        if fn is None:
+            return self._once_decorator(key, {"keep": keep, "max_age": max_age, "remember": remember, "rerun": rerun, "pass_lease": pass_lease,
+                                              "with_origin": with_origin, "in_": in_, **options})
+        function, retention = fn, read_retention(keep)
         connection = None if in_ is None else psycopg_connection(in_)
         attempt = self._asked(key, options, max_age=math.inf if max_age is None else read_age(max_age))
 
         def run(lease: Lease) -> Any:
-            return returned(fn(lease) if pass_lease else fn())
-        with contextlib.ExitStack() as stack:
-            try:
-                lease = stack.enter_context(Block(self, attempt))
-            except Done as done:
-                return read_record(done, attempt)
-            if connection is not None:
-                return run_in(connection, lease, lambda: run(lease), retention, remember)
-            try:
-                result = run(lease)
-            except Exception as e:
-                if remembers(remember, e):
-                    keep_result(lease, kept_error(e), retention, rerun)
-                raise
-            kept = kept_result(result)
-            keep_result(lease, kept, retention, rerun)
-            return kept.value
+            return returned(function(lease) if pass_lease else function())
+        result = self._here().run(once(self, attempt, run, connection, retention, remember, rerun))
+        return result if with_origin else result.value
+
+    def _once_decorator(self, key: Key, options: Any) -> Callable[[F], F]:
+        self._asked(key, {name: value for name, value in options.items() if name in OPTIONS})  # so that the decoration refuses them
+
+        def decorate(fn: F) -> F:
+            key_of = reads_key(key, fn)
+
+            def bound(args: tuple[Any, ...], named: dict[str, Any]) -> Callable[..., Any]:
+                return lambda *lease: fn(*lease, *args, **named)
+
+            def key_for(args: tuple[Any, ...], named: dict[str, Any]) -> Key:
+                return key_of((None, *args) if options["pass_lease"] else args, named)
+
+            if inspect.iscoroutinefunction(fn):
+                @functools.wraps(fn)
+                async def once_async(*args: Any, **named: Any) -> Any:
+                    return await self.aio.once(key_for(args, named), bound(args, named), **options)
+                return once_async  # type: ignore[return-value]
+
+            @functools.wraps(fn)
+            def once_sync(*args: Any, **named: Any) -> Any:
+                return self.once(key_for(args, named), bound(args, named), **options)
+            return once_sync  # type: ignore[return-value]
+        return decorate
 
     def reserve_in(self, cursor: Any, key: Key, *, ttl: Duration = PLACE, grace: Duration | None = None, label: str | None = None) -> str:
         """Take a place in a transaction of the application: it exists when the transaction commits.
@@ -165,7 +200,7 @@ class Client:
         See reserve. For the cursor and its errors see Lease.complete_in.
         """
         attempt = self._attempt(key, grace=grace, label=label, place_ttl=read_place_ttl(ttl))
-        with self._reserves_in(attempt, self._namespace_of(attempt)) as statement:
+        with self._reserves_in(attempt, self._here().run(claim.namespace_of(self, key))) as statement:
             cursor.execute(*statement)
         return str(first_of(cursor.fetchone()))
 
@@ -179,7 +214,7 @@ class Client:
         """
         lease = self._reservation(key, ttl, grace, fingerprint, label)
         try:
-            ticket = self._reserve(lease)
+            ticket = self._here().run(claim.reserve(self, lease))
             return ticket
         except BaseException:
             lease._attempt.give_up()  # nobody has its ticket
@@ -190,9 +225,13 @@ class Client:
 
         A place that has ended is reserved again, at the end of the queue.
         """
+        self._here().run(self._prolong(ticket, ttl, grace))
+
+    def _prolong(self, ticket: str, ttl: Duration, grace: Duration | None) -> Steps[None]:
         token, namespace, key = read_ticket(ticket)
+        attempt = self._attempt(key, namespace=namespace, token=token, grace=grace, place_ttl=read_place_ttl(ttl))
         self._here().undoer.claims(token)
-        self._ask_place(self._attempt(key, namespace=namespace, token=token, grace=grace, place_ttl=read_place_ttl(ttl)))
+        return claim.ask_place(self, attempt)
 
     def redeem(self, ticket: str, *, grace: Duration | None = None, **options: Unpack[Options]) -> Block:
         """Hold the key while a with block runs at a reserved place, like lock.
@@ -207,31 +246,30 @@ class Client:
 
     def cancel(self, ticket: str) -> None:
         """Give a reserved place back. It raises Lost if the place had ended before."""
+        self._here().run(self._cancel(ticket))
+
+    def _cancel(self, ticket: str) -> Steps[None]:
         token, namespace, key = read_ticket(ticket)
-        attempt = self._attempt(key, namespace=namespace, token=token)
-        tries = Tries(self._timeout)
-        repeated = False
-        while True:
-            try:
-                answers, _, again = self._here().call("settle", {"settlements": [{**attempt.named(), "outcome": "release"}]}, 1)
-                kind, detail = problem_of(answers[0])
-                if kind in (None, "lost"):
-                    self._here().undoer.settled(attempt.named(), self._silent.get(token, -math.inf))
-                if kind is not None and not (kind == "lost" and (again or repeated)):
-                    raise error_of(kind, detail, attempt)
-                return
-            except (Unavailable, Busy, Overloaded) as e:
-                repeated = repeated or e._unanswered
-                if not tries.again():
-                    raise
+        return claim.cancel(self, self._attempt(key, namespace=namespace, token=token))
 
     def held(self, key: Key) -> bool:
         """Report whether a caller holds the key, or comes before a new one. It changes nothing."""
-        attempt = self._attempt(key)
-        answer = self._ask_retrying(attempt, "look")
-        if answer.get("state") not in ("held", "free"):
-            raise refusal(attempt, answer)
-        return answer["state"] == "held"
+        return self._here().run(claim.held(self, key))
+
+    def _acquire(self, lease: Lease, renew: bool) -> Steps[None]:
+        waits_for_itself(self, lease._attempt)
+        return claim.take(self, lease, renew)
+
+    def _holder_of(self, attempt: Attempt) -> Holder | None:
+        """Return who holds the key of an attempt: see Held.holder."""
+        asked: dict[str, Any] = {"key": attempt.raw, **({"namespace": attempt.namespace} if attempt.namespace else {})}
+        response = self._here().get(f"/v1/keys?{urllib.parse.urlencode(asked)}")
+        if response.status != 200 or response.kind != "application/jsonl" or not response.body.strip():
+            return None
+        for lease in json.loads(response.body).get("runs") or []:
+            owner = lease.get("owner") or {}
+            return Holder(owner.get("host", ""), owner.get("pid", 0), owner.get("label", ""), lease.get("id", ""))
+        return None
 
     def flush(self, limit: Duration | None = None) -> bool:
         """Wait until what is undone in the background is done, for at most limit (default: timeout).
@@ -239,20 +277,20 @@ class Client:
         At the end of the program it is called by itself. It reports whether all is done.
         """
         seconds = self._timeout if limit is None else read_seconds(limit, "limit")
-        local = self._local
-        return local is None or local.pid != os.getpid() or local.undoer.flush(seconds)
+        process = self._process
+        return process is None or process.pid != os.getpid() or process.undoer.flush(seconds)
 
     def close(self) -> None:
         """Settle what is to be undone, for at most the timeout, and close the connections.
 
         Callers that wait get Closed. Leases that are held are not renewed any more.
         """
-        local = self._local
-        if not self._closed and local is not None and local.pid == os.getpid():
+        process = self._process
+        if not self._closed and process is not None and process.pid == os.getpid():
             self._closed = True
-            local.cut()
-            local.undoer.flush(self._timeout)
-            local.stop()
+            process.cut()
+            process.undoer.flush(self._timeout)
+            process.stop()
         self._closed = True
 
     def __enter__(self) -> Client:
@@ -262,9 +300,9 @@ class Client:
         self.close()
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        local = getattr(self, "_local", None)
-        if local is not None and not _finalizing() and local.pid == os.getpid():
-            local.stop()
+        process = getattr(self, "_process", None)
+        if process is not None and not _finalizing() and process.pid == os.getpid():
+            process.stop()
 
     def __repr__(self) -> str:  # shows no token
         return f"<dibs.Client {','.join(map(str, self._address.servers))}>"
@@ -273,29 +311,11 @@ class Client:
         """Return what the client has in this process."""
         if self._closed:
             raise Closed("dibs: the client is closed")
-        local = self._local
-        if local is None or local.pid != os.getpid():
-            with lock:
-                local = self._local
-                if local is None or local.pid != os.getpid():
-                    local = Process(self._address, self._timeout)
-                    processes.add(local)
-                    local.start()
-                    self._local = local
-        return local
+        process = self._process
+        return process if process is not None and process.pid == os.getpid() else begin(self)
 
-    def _of_thread(self) -> weakref.WeakSet[Lease]:
-        """Return the leases of this thread's blocks."""
-        mine: weakref.WeakSet[Lease] | None = getattr(self._mine, "leases", None)
-        if mine is None:
-            mine = self._mine.leases = weakref.WeakSet()
-        return mine
-
-    def _of_task(self) -> weakref.WeakSet[Lease]:
-        """Return the leases of this task's blocks."""
-        import asyncio
-        task = asyncio.current_task()
-        return weakref.WeakSet() if task is None else self._tasks.setdefault(task, weakref.WeakSet())
+    def _new_process(self) -> Process:
+        return Process(self._address, self._timeout, self._clock)
 
     def _asked(self, key: Key, options: Any, **more: Any) -> Attempt:
         """Return the attempt of a caller's options, and of what the method adds."""
@@ -317,7 +337,7 @@ class Client:
             raise ValueError("dibs: the key is a str that UTF-8 does not have") from None
         if not 1 <= size <= 512:
             raise ValueError(f"dibs: the key has {size} bytes; it must have 1 to 512")
-        asked = {
+        asked: dict[str, Any] = {
             "ttl": self._ttl if ttl is None else read_ttl(ttl), "wait": None if wait is None else read_seconds(wait, "wait"),
             "permits": permits, "weight": weight, "fingerprint": fingerprint, "at_most_once": at_most_once,
             "stop_timeout": None if stop_timeout is None else read_seconds(stop_timeout, "stop_timeout"),
@@ -335,127 +355,9 @@ class Client:
             raise ValueError("dibs: permits cannot be more than 1 together with at_most_once or max_age")
         if fingerprint is not None and not re.fullmatch("[0-9A-Fa-f]{64}", fingerprint):
             raise ValueError("dibs: fingerprint is no SHA-256 in 64 hexadecimal digits, such as hashlib.sha256(data).hexdigest()")
-        attempt = Attempt(key, self._namespace if namespace is None else namespace, asked)
+        attempt = Attempt(key, self._namespace if namespace is None else namespace, asked, self._clock, self._hooks, self._secret_keys)
         attempt.place_silent = self._silent.get(place or "", -math.inf)
         return attempt
-
-    def _take(self, lease: Lease, mine: weakref.WeakSet[Lease], renew: bool = True) -> None:
-        """Take the lease, or raise and leave nothing of it behind."""
-        attempt = lease._attempt
-        local = attempt.local = self._here()
-        waits_for_itself(attempt, mine)
-        try:
-            local.waits.add(attempt)
-            answer, sent = self._wait(local, attempt)
-            attempt.grant(answer, sent)
-            if renew:
-                local.renewer.add(attempt)
-            if attempt.given_up:
-                raise gone(attempt)
-        except BaseException as e:
-            attempt.give_up()
-            if attempt.place and isinstance(e, Mismatch):  # the place could never be redeemed
-                local.undoer.settle(attempt, {"outcome": "release"}, place=True)
-            raise
-        finally:
-            local.waits.discard(attempt)
-            if local.closing:
-                local.undoer.look()
-
-    def _wait(self, local: Process, attempt: Attempt) -> tuple[dict[str, Any], float]:
-        """Ask until the attempt is granted, refused or given up, and return the answer and when the
-        claim was sent.
-        """
-        start = heard = clock.now()
-        once = attempt.wait == 0
-        ends = math.inf if attempt.wait is None else start + attempt.wait
-        poll, pause = 0.0, 0.01
-        while True:
-            if attempt.given_up:
-                raise gone(attempt)
-            self._here()
-            try:
-                answer, sent = self._ask(local, attempt, "try" if once else "queue", poll)
-                heard = clock.now()  # busy, too, is an answer
-                kind, detail = problem_of(answer)
-                if kind is not None:
-                    raise error_of(kind, detail, attempt)
-                pause = 0.01
-                state = answer.get("state")
-                if state == "granted":
-                    # The trust counts from when the claim was sent. If that was long ago, the same
-                    # claim is sent again: it gets the same lease, for a whole TTL.
-                    if poll == 0 or heard - sent < attempt.ttl / 20:
-                        return answer, sent
-                    poll = 0.0
-                    continue
-                if state != "held" or once or heard >= ends:
-                    raise refusal(attempt, answer, heard - start)
-                poll = min(ends - heard, POLL)
-            except (Unavailable, Busy, Overloaded) as e:
-                self._here()
-                if poll and isinstance(e, Unavailable):
-                    heard = clock.now()  # until then the server waited on purpose
-                pause = min(pause * 2, 1.0)
-                rest = pause * random.uniform(0.5, 1.0)
-                if clock.now() + rest > (start + 1.0 if once else min(heard + PATIENCE, ends)):
-                    raise
-                time.sleep(rest)
-                if not isinstance(e, Overloaded):
-                    poll = 0.0
-
-    def _ask(self, local: Process, attempt: Attempt, mode: str, poll: float) -> tuple[dict[str, Any], float]:
-        """Send the claim once and note what it may have at the store."""
-        before = attempt.open, attempt.silent
-        attempt.open, attempt.silent = True, clock.now()
-        body: dict[str, Any] = {"claims": [attempt.wire(mode)]}
-        if poll > 0:
-            body["wait_ms"] = to_ms(poll)
-        try:
-            answers, sent, silent = local.call("claim", body, 1, wait=poll)
-        except Error as e:
-            if not e._unanswered:  # nothing was done
-                attempt.open, attempt.silent = before
-            raise
-        answer = answers[0]
-        attempt.open = answer.get("state") == "granted" or answer.get("queued") is True or "error" in answer
-        if not silent:
-            attempt.silent = before[1]
-        return answer, sent
-
-    def _ask_retrying(self, attempt: Attempt, mode: str) -> dict[str, Any]:
-        """Ask once, and again for a second if the server is away."""
-        tries = Tries(1.0)
-        local = attempt.local = self._here()
-        while True:
-            try:
-                answer, _ = self._ask(local, attempt, mode, 0.0)
-                kind, detail = problem_of(answer)
-                if kind is not None:
-                    raise error_of(kind, detail, attempt)
-                return answer
-            except (Unavailable, Busy, Overloaded):
-                if not tries.again():
-                    raise
-
-    def _ask_place(self, attempt: Attempt) -> None:
-        """Reserve a place."""
-        try:
-            answer = self._ask_retrying(attempt, "reserve")
-        finally:
-            if attempt.silent > -math.inf:
-                self._silent[attempt.token] = attempt.silent
-                for token, silent in list(self._silent.items()):
-                    if silent < clock.now() - FROZEN:
-                        self._silent.pop(token, None)
-        if answer.get("state") != "held" or not answer.get("queued"):
-            raise refusal(attempt, answer)
-
-    def _namespace_of(self, attempt: Attempt) -> str:
-        """Return the namespace of a key: if the credential decides it, the server says it."""
-        if self._own is None:
-            self._own = self._ask_retrying(self._attempt(attempt.key), "look").get("namespace") or ""
-        return self._own
 
     @contextlib.contextmanager
     def _reserves_in(self, attempt: Attempt, namespace: str) -> Iterator[tuple[str, list[Any]]]:
@@ -480,17 +382,3 @@ class Client:
 
     def _reservation(self, key: Key, ttl: Duration, grace: Duration | None, fingerprint: str | None, label: str | None) -> Lease:
         return Lease(self, self._attempt(key, grace=grace, fingerprint=fingerprint, label=label, place_ttl=read_place_ttl(ttl)))
-
-    def _reserve(self, lease: Lease) -> str:
-        """Reserve a place and return its ticket, or raise and leave nothing of it behind."""
-        attempt = lease._attempt
-        try:
-            self._ask_place(attempt)
-            ticket = write_ticket(attempt)
-            if attempt.given_up:
-                raise gone(attempt)
-            attempt.settled = True  # its end is that of the ticket
-            return ticket
-        except BaseException:
-            attempt.give_up()
-            raise

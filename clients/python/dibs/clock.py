@@ -15,6 +15,16 @@ if hasattr(time, "CLOCK_BOOTTIME"):
     now = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
+class Clock:
+    """The clock of a client. That of dibs.testing stands still until it is moved."""
+
+    def now(self) -> float:
+        return now()
+
+
+CLOCK = Clock()
+
+
 class Bell:
     """Wakes a thread. It may be rung by a finalizer, at any moment: no caller ever waits for it."""
 
@@ -34,15 +44,13 @@ class Bell:
 class Tries:
     """Paces the tries of one call: pauses double from 20 ms to 1 s, half of each is random."""
 
-    def __init__(self, patience: float) -> None:
-        self._ends = now() + patience
+    def __init__(self, clock: Clock, patience: float) -> None:
+        self._clock = clock
+        self._ends = clock.now() + patience
         self._pause = 0.01
 
-    def again(self) -> bool:
-        """Wait for the next try, or return False if that would be too late."""
+    def next(self) -> float | None:
+        """Return how long to pause before the next try, or None if that would be too late."""
         self._pause = min(self._pause * 2, 1.0)
         pause = self._pause * random.uniform(0.5, 1.0)
-        if now() + pause > self._ends:
-            return False
-        time.sleep(pause)
-        return True
+        return None if self._clock.now() + pause > self._ends else pause

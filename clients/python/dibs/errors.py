@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, TypeVar
+import copy
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .options import Key
 
 if TYPE_CHECKING:
     from .attempt import Attempt
+    from .client import Client
 
 E = TypeVar("E", bound="Error")
+
 
 class Error(Exception):
     """The class of all errors of this library, except ValueError and TypeError.
 
-    key is the key of the call, or None. The message has its digest only, because messages end up
-    in logs.
+    key is the key of the call, or None. The message names it, or has its digest if the client has
+    secret_keys.
     """
 
     key: Key | None
@@ -25,6 +30,15 @@ class Error(Exception):
     def __init__(self, message: str, *, key: Key | None = None) -> None:
         super().__init__(message)
         self.key = key
+
+
+class Holder(NamedTuple):
+    """What operators see of a holder: where it runs, what it holds the key for, and the lease's public name."""
+
+    host: str
+    pid: int
+    label: str
+    id: str
 
 
 class Held(Error):
@@ -38,6 +52,17 @@ class Held(Error):
     def __init__(self, message: str, *, key: Key | None = None, left: float = 0.0, ahead: int = 0, waited: float = 0.0) -> None:
         super().__init__(message, key=key)
         self.left, self.ahead, self.waited = left, ahead, waited
+        self._look: Callable[[], Holder | None] | None = None
+
+    def holder(self) -> Holder | None:
+        """Ask the server who holds the key now.
+
+        It returns None if nobody does, or if the credential may not look. It raises Unavailable.
+        """
+        return self._look() if self._look is not None else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, {**self.__dict__, "_look": None}  # that has the client
 
 
 class Lost(Error):
@@ -159,6 +184,13 @@ def as_silent(error: E, sent: bool = True) -> E:
     return error
 
 
+def copy_of(error: Error) -> Error:
+    """Return a copy for one of several callers, because each adds where it was raised."""
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
 def problem_of(answer: dict[str, Any]) -> tuple[str | None, str | None]:
     """Return the type and the detail of an element's error."""
     error = answer.get("error")
@@ -168,7 +200,7 @@ def problem_of(answer: dict[str, Any]) -> tuple[str | None, str | None]:
 def error_of(kind: str | None, detail: str | None, attempt: Attempt) -> Error:
     """Return the error of an element."""
     kinds: dict[str | None, type[Error]] = {"lost": Lost, "busy": Busy, "full": Full, "too_large": TooLarge}
-    return kinds.get(kind, Refused)(f"dibs: the key {attempt.digest()}: {plain(detail or kind)}", key=attempt.key)
+    return kinds.get(kind, Refused)(f"dibs: the key {attempt.shown()}: {plain(detail or kind)}", key=attempt.key)
 
 
 def plain(message: object) -> str:
@@ -177,23 +209,25 @@ def plain(message: object) -> str:
 
 
 def gone(attempt: Attempt) -> Error:
-    return Error(f"dibs: the caller of the key {attempt.digest()} went away", key=attempt.key)
+    return Error(f"dibs: the caller of the key {attempt.shown()} went away", key=attempt.key)
 
 
-def refusal(attempt: Attempt, answer: dict[str, Any], waited: float = 0.0) -> Error:
+def refusal(attempt: Attempt, answer: dict[str, Any], client: Client, waited: float = 0.0) -> Error:
     """Return the error of an answer that is no grant."""
-    digest, state = attempt.digest(), answer.get("state")
+    name, state = attempt.shown(), answer.get("state")
     if state == "held":
         left = answer.get("left_ms", 0) / 1000
         text = f"after waiting {waited:.3f} s" if attempt.wait else f"for {left:.3f} s more at most unless it is renewed"
-        return Held(f"dibs: the key {digest} is held, {text}", key=attempt.key, left=left, ahead=answer.get("ahead", 0), waited=waited)
+        held = Held(f"dibs: the key {name} is held, {text}", key=attempt.key, left=left, ahead=answer.get("ahead", 0), waited=waited)
+        held._look = functools.partial(client._holder_of, attempt)
+        return held
     if state == "done":
         record = answer.get("record", {})
-        return Done(f"dibs: the key {digest} is done", key=attempt.key, record=base64.b64decode(record.get("data") or ""),
+        return Done(f"dibs: the key {name} is done", key=attempt.key, record=base64.b64decode(record.get("data") or ""),
                     age=record.get("age_ms", 0) / 1000)
     if state == "mismatch":
-        return Mismatch(f"dibs: the key {digest} was used with another fingerprint", key=attempt.key)
+        return Mismatch(f"dibs: the key {name} was used with another fingerprint", key=attempt.key)
     if state == "unknown":
-        return Unknown(f"dibs: the outcome of the attempt {answer.get('id')} on the key {digest} is unknown; an operator must resolve it",
+        return Unknown(f"dibs: the outcome of the attempt {answer.get('id')} on the key {name} is unknown; an operator must resolve it",
                        key=attempt.key, id=answer.get("id", ""))
-    return Refused(f"dibs: the key {digest}: the server answers with the state {state!r}", key=attempt.key)
+    return Refused(f"dibs: the key {name}: the server answers with the state {state!r}", key=attempt.key)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import clock
 from .attempt import CLEAN, Attempt
 from .clock import Tries
 from .errors import Busy, Error, Lost, Overloaded, Unavailable, error_of, problem_of
 from .options import RETENTION, Duration, Key, b64, interval, read_retention, to_ms
+from .step import Answer, Ask, Pause, Steps, T
 
 if TYPE_CHECKING:
     from .client import Client
@@ -75,13 +73,12 @@ class Lease:
     @property
     def left(self) -> float:
         """The seconds for which the lease can still be trusted unless it is renewed."""
-        return max(self._attempt.trusted - clock.now(), 0.0) if self.held else 0.0
+        return max(self._attempt.trusted - self._attempt.clock.now(), 0.0) if self.held else 0.0
 
     @property
     def id(self) -> str:
         """The public name of this lease, which operators see."""
-        named = hashlib.sha256(b"dibs claim id\0" + bytes.fromhex(self._attempt.token)).digest()[:10]
-        return base64.b32encode(named).decode().lower()
+        return self._attempt.id
 
     def check(self) -> Lease:
         """Return the lease, and raise Lost if it is not held any more.
@@ -99,19 +96,25 @@ class Lease:
         The next holder gets it if this one does not settle. It raises Lost, Unavailable or another
         Error.
         """
+        self._run(self._save(progress))
+
+    def _save(self, progress: bytes) -> Steps[None]:
         self.check()
         attempt = self._attempt
-        assert attempt.local is not None
         element = {**attempt.named(), "ttl_ms": to_ms(attempt.ttl), "progress": b64(progress)}
-        answers, sent, _ = attempt.local.call("renew", {"renewals": [element]}, 1, timeout=min(self._client.timeout, self.left))
-        kind, detail = problem_of(answers[0])
+        answer: Answer = yield Ask("renew", element, attempt, timeout=min(self._client.timeout, self.left))
+        kind, detail = problem_of(answer.element)
         if kind is None:
-            attempt.trust(sent)
+            attempt.trust(answer.sent)
         elif kind == "lost":
             attempt.lose()
             raise self._lost()
         else:
             raise error_of(kind, detail, attempt)
+
+    def _run(self, steps: Steps[T]) -> T:
+        assert self._attempt.process is not None
+        return self._attempt.process.run(steps)
 
     def release(self) -> None:
         """End the lease and leave nothing behind.
@@ -120,12 +123,12 @@ class Lease:
         raises Unavailable, Busy or another Error when the server did not do it; the lease is then
         released in the background.
         """
-        self._release("release")
+        self._run(self._release("release"))
 
-    def _release(self, outcome: str) -> None:
+    def _release(self, outcome: str) -> Steps[None]:
         """End the lease now or in the background."""
         try:
-            self._settle({"outcome": outcome}, self._client.timeout)
+            yield from self._settle({"outcome": outcome}, self._client.timeout)
         except Lost:
             raise
         except Error:
@@ -139,7 +142,10 @@ class Lease:
         call complete again, or release. After Unavailable the record may be written, so the lease
         is not trusted any more: call complete again, and the store decides.
         """
-        self._settle(self._record(data, read_retention(keep)), PATIENCE)
+        self._run(self._complete(data, read_retention(keep)))
+
+    def _complete(self, data: bytes, retention: float) -> Steps[None]:
+        return self._settle(self._record(data, retention), PATIENCE)
 
     def complete_in(self, cursor: Any, data: bytes | None, keep: Duration = RETENTION) -> None:
         """End the lease in a transaction of the application, in the PostgreSQL database of the store.
@@ -161,17 +167,23 @@ class Lease:
 
     def abandon(self) -> None:
         """End the lease as if its holder had crashed: the next holder learns of it."""
-        self._settle({"outcome": "abandon"}, self._client.timeout)
+        self._run(self._abandon())
+
+    def _abandon(self) -> Steps[None]:
+        return self._settle({"outcome": "abandon"}, self._client.timeout)
 
     def undo(self) -> None:
         """End the lease as if it had not been granted, for a holder that has done nothing.
 
         A reserved place can then be redeemed again.
         """
-        self._settle({"outcome": "undo"}, self._client.timeout)
+        self._run(self._undo())
+
+    def _undo(self) -> Steps[None]:
+        return self._settle({"outcome": "undo"}, self._client.timeout)
 
     def __repr__(self) -> str:  # shows no token
-        return f"<dibs.Lease {self._attempt.digest()} {'held' if self.held else 'ended'}>"
+        return f"<dibs.Lease {self._attempt.shown()} {'held' if self.held else 'ended'}>"
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not _finalizing() and hasattr(self, "_attempt"):
@@ -213,35 +225,36 @@ class Lease:
         self._attempt.ended(True)
 
     def _renewed_no_more(self) -> None:
-        if self._attempt.local is not None:
-            self._attempt.local.renewer.remove(self._attempt)
+        if self._attempt.process is not None:
+            self._attempt.process.renewer.remove(self._attempt)
 
-    def _find_out(self, record: bytes, retention: float) -> bool:
+    def _find_out(self, record: bytes, retention: float) -> Steps[bool]:
         """Find out whether the transaction was committed that settled the lease with this record, if
         its answer did not arrive. A lease that can be released was not settled, and cannot be any
         more. The store accepts a record again from the token that has left it. If the servers do not
         say it, the next call of once finds it out.
         """
         try:
-            done = not self._accepts({"outcome": "release"}) and self._accepts(self._record(record, retention))
+            done = not (yield from self._accepts({"outcome": "release"})) and (yield from self._accepts(self._record(record, retention)))
         except Error:
             return False
         self._committed()
         return done
 
-    def _accepts(self, settlement: dict[str, Any]) -> bool:
-        attempt, tries = self._attempt, Tries(PATIENCE)
-        assert attempt.local is not None
+    def _accepts(self, settlement: dict[str, Any]) -> Steps[bool]:
+        attempt, tries = self._attempt, Tries(self._attempt.clock, PATIENCE)
         while True:
             try:
-                answers, _, _ = attempt.local.call("settle", {"settlements": [{**attempt.named(), **settlement}]}, 1)
-                kind, detail = problem_of(answers[0])
+                answer: Answer = yield Ask("settle", {**attempt.named(), **settlement}, attempt)
+                kind, detail = problem_of(answer.element)
                 if kind is not None and kind != "lost":
                     raise error_of(kind, detail, attempt)
                 return kind is None
             except (Unavailable, Busy, Overloaded):
-                if not tries.again():
+                pause = tries.next()
+                if pause is None:
                     raise
+            yield Pause(pause)
 
     def _lost(self) -> Lost:
         attempt, why = self._attempt, ""
@@ -252,14 +265,14 @@ class Lease:
         elif attempt.unanswered and not attempt.lost:
             call = CALLS[attempt.unanswered]
             why = f", or may be: its {call} was sent and not answered; call {call} again, and the store decides"
-        return Lost(f"dibs: the lease of the key {attempt.digest()} is lost{why}", key=self.key)
+        return Lost(f"dibs: the lease of the key {attempt.shown()} is lost{why}", key=self.key)
 
     def _hand_over(self, settlement: dict[str, Any]) -> None:
         """Settle the lease in the background, unless it was settled."""
         if not self._attempt.settled and not self._attempt.lost and not self._attempt.foreign():
             self._attempt.hand_over(settlement)
 
-    def _finish(self) -> Lost | None:
+    def _finish(self) -> Steps[Lost | None]:
         """End the lease of a block, and return the error if it was lost while its block ran.
 
         An abandon or undo that was not answered is made again.
@@ -269,29 +282,30 @@ class Lease:
             with attempt.settling:
                 doubt = None if attempt.settled else attempt.unanswered
         why = f"may have ended while its block ran: its {CALLS[doubt]} was sent and not answered" if doubt else "was lost while its block ran"
-        lost = Lost(f"dibs: the lease of the key {attempt.digest()} {why}", key=self.key)
+        lost = Lost(f"dibs: the lease of the key {attempt.shown()} {why}", key=self.key)
         if attempt.foreign():
             return None if attempt.settled else lost
         try:
-            self._release(doubt if doubt and doubt != "keep" else "release")
+            yield from self._release(doubt if doubt and doubt != "keep" else "release")
         except Lost:
+            attempt.tell_lost()
             return lost
         except Error:
             pass  # it is released in the background, and the block must not run again
         return lost if doubt else None
 
-    def _settle(self, settlement: dict[str, Any], patience: float) -> None:
+    def _settle(self, settlement: dict[str, Any], patience: float) -> Steps[None]:
         attempt = self._attempt
         if attempt.foreign():
             raise self._lost()
-        assert attempt.local is not None
+        assert attempt.process is not None
         try:
             with attempt.settling:
                 if attempt.settled:
                     return
                 nested, attempt.under_way = attempt.under_way, True
                 try:
-                    self._settle_now(settlement, patience, nested)
+                    yield from self._settle_now(settlement, patience, nested)
                 finally:
                     attempt.under_way = nested
         except Error:
@@ -300,41 +314,46 @@ class Lease:
             attempt.hand_over(settlement)  # a signal handler raised
             raise
 
-    def _settle_now(self, settlement: dict[str, Any], patience: float, nested: bool) -> None:
+    def _settle_now(self, settlement: dict[str, Any], patience: float, nested: bool) -> Steps[None]:
         """Settle the lease. nested says that a signal handler settles it while its thread does."""
         attempt = self._attempt
-        assert attempt.local is not None
+        assert attempt.process is not None
         outcome = settlement["outcome"]
-        if attempt.lost or (attempt.overdue(clock.now()) and attempt.unanswered != outcome and not attempt.in_transaction):
+        if attempt.lost or (attempt.overdue(self._attempt.clock.now()) and attempt.unanswered != outcome and not attempt.in_transaction):
             # What the store still has of it is abandoned, as it would be when it expires.
-            attempt.local.undoer.settle(attempt, {"outcome": "abandon"})
+            attempt.process.undoer.settle(attempt, {"outcome": "abandon"})
             attempt.lost = True
-            attempt.local.renewer.remove(attempt)
+            attempt.process.renewer.remove(attempt)
+            attempt.tell_lost()
             raise self._lost()
-        tries = Tries(patience)
+        tries = Tries(attempt.clock, patience)
         while True:
             before, attempt.unanswered = attempt.unanswered, attempt.unanswered or outcome
             again = False
             try:
-                answers, _, again = attempt.local.call("settle", {"settlements": [{**attempt.named(), **settlement}]}, 1)
-                kind, detail = problem_of(answers[0])
+                answer: Answer = yield Ask("settle", {**attempt.named(), **settlement}, attempt)
+                again = answer.again
+                kind, detail = problem_of(answer.element)
                 if kind is not None and kind != "lost":
                     raise error_of(kind, detail, attempt)
                 break
             except Error as e:
                 if not (again or e._unanswered):
                     attempt.unanswered = before  # nothing was done
-                if not isinstance(e, (Unavailable, Busy, Overloaded)) or not tries.again():
+                pause = tries.next() if isinstance(e, (Unavailable, Busy, Overloaded)) else None
+                if pause is None:
                     raise
+            yield Pause(pause)
         # The same record may be written twice. Any other end that was done before is a loss to the
         # store, and none to the holder.
         done = again or before == outcome or attempt.in_transaction or nested or attempt.settled
         lost = kind == "lost" and (outcome == "keep" or not done)
-        if lost or attempt.lost or (attempt.overdue(clock.now()) and not attempt.in_transaction):
+        if lost or attempt.lost or (attempt.overdue(self._attempt.clock.now()) and not attempt.in_transaction):
             attempt.lost = True
         else:
             attempt.settled = True
-        attempt.local.renewer.remove(attempt)
+        attempt.process.renewer.remove(attempt)
         attempt.ended(kind is None and outcome in CLEAN)
         if lost:
+            attempt.tell_lost()
             raise self._lost()

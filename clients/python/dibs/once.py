@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .attempt import Attempt
-from .errors import (Busy, Done, Error, Lost, NotKept, Overloaded, Refused, Remembered, Unavailable, Unrecorded, WrongTransaction,
-                     plain)
-from .lease import PATIENCE
+from .block import Hold
+from .errors import (Busy, Done, Error, Lost, NotKept, Overloaded, Refused, Remembered, TooLarge, Unavailable, Unrecorded,
+                     WrongTransaction, plain)
+from .lease import Lease
 from .options import Remember
+from .step import Call, Steps
+from .transaction import begin
 
 if TYPE_CHECKING:
-    from .lease import Lease
+    from .client import Client
+
+class OnceResult(NamedTuple):
+    """A result of once, and whether an earlier call has made it: what with_origin=True returns."""
+
+    value: Any
+    replayed: bool
+
 
 class Kept(NamedTuple):
     """What a run of once leaves behind."""
@@ -67,12 +79,12 @@ def read_record(done: Done, attempt: Attempt) -> Any:
         if isinstance(body.get("error"), str):
             raise Remembered(body["error"], key=attempt.key) from None
         if isinstance(body.get("not_kept"), str):
-            raise Unrecorded(f"dibs: the function of once for the key {attempt.digest()} ran before, and its result could not be stored: "
+            raise Unrecorded(f"dibs: the function of once for the key {attempt.shown()} ran before, and its result could not be stored: "
                              f"{body['not_kept']}. dibs resolve --result gives callers a result, and --rerun lets the next one run",
                              key=attempt.key) from None
         if "value" in body:
             return body["value"]
-    raise Refused(f"dibs: the record of the key {attempt.digest()} is not one of once", key=attempt.key) from None
+    raise Refused(f"dibs: the record of the key {attempt.shown()} is not one of once", key=attempt.key) from None
 
 
 def remembers(remember: Remember, error: Exception) -> bool:
@@ -91,7 +103,72 @@ def returned(result: Any) -> Any:
     return result
 
 
-def keep_result(lease: Lease, kept: Kept, retention: float, rerun: bool) -> None:
+def once(client: Client, attempt: Attempt, fn: Callable[[Lease], Any], connection: Any, retention: float, remember: Remember,
+         rerun: bool) -> Steps[OnceResult]:
+    """Run fn under the key unless that was done before."""
+    hold = Hold(client, attempt)
+    lease = hold.begin()
+    try:
+        yield from hold.enter(lease)
+    except Done as done:
+        return OnceResult(read_record(done, attempt), True)
+    try:
+        if connection is not None:
+            kept = yield from run_in(connection, lease, fn, retention, remember)
+        else:
+            kept = yield from run(lease, fn, retention, remember, rerun)
+    except GeneratorExit:  # nobody takes steps any more
+        lease._hand_over({"outcome": "release"})
+        raise
+    except BaseException as e:
+        yield from hold.leave(e)
+        raise
+    yield from hold.leave(None)
+    return OnceResult(kept.value, False)
+
+
+def run(lease: Lease, fn: Callable[[Lease], Any], retention: float, remember: Remember, rerun: bool) -> Steps[Kept]:
+    """Run the function of once, and store its result."""
+    try:
+        result = yield Call(functools.partial(fn, lease))
+    except Exception as e:
+        if remembers(remember, e):
+            yield from keep_result(lease, kept_error(e), retention, rerun)
+        raise
+    kept = kept_result(result)
+    yield from keep_result(lease, kept, retention, rerun)
+    return kept
+
+
+def run_in(connection: Any, lease: Lease, fn: Callable[[Lease], Any], retention: float, remember: Remember) -> Steps[Kept]:
+    """Run the function of once in a transaction that settles the lease."""
+    kept: Kept | None = None
+    settled = False
+    try:
+        back = yield from begin(connection, lease)
+        try:
+            kept = kept_result((yield Call(functools.partial(fn, lease))))
+            if kept.why is not None:  # which rolls the transaction back
+                raise rolled_back(lease, kept.why, kept.result) from kept.why
+            with lease._settles_in(kept.record, retention, "marked") as statement:
+                yield Call(functools.partial(back.cursor.execute, *statement))
+            settled = True
+            yield from back.commit()
+        except BaseException as e:
+            yield from back.roll_back(e)
+            raise
+    except Exception as e:
+        if not settled and remembers(remember, e):
+            yield from keep_result(lease, kept_error(e), retention, True)
+        if isinstance(e, TooLarge) and kept is not None:
+            raise rolled_back(lease, e, kept.result) from e
+        if kept is None or not settled or not (yield from lease._find_out(kept.record, retention)):
+            raise
+    lease._committed()
+    return kept
+
+
+def keep_result(lease: Lease, kept: Kept, retention: float, rerun: bool) -> Steps[None]:
     """Store what the function of once did, or raise NotKept.
 
     If the result cannot be stored, a record says that the function ran, unless rerun is set.
@@ -99,21 +176,21 @@ def keep_result(lease: Lease, kept: Kept, retention: float, rerun: bool) -> None
     why, note = kept.why, kept.record
     if why is None:
         try:
-            return lease._settle(lease._record(kept.record, retention), PATIENCE)
+            return (yield from lease._complete(kept.record, retention))
         except Lost:
             raise
         except Error as e:
             why, note = e, not_kept(e)
     if not rerun:
-        rerun = not note_run(lease, why, note, retention)
+        rerun = not (yield from note_run(lease, why, note, retention))
     raise not_stored(lease, why, kept.result, rerun) from why
 
 
-def note_run(lease: Lease, why: Exception, record: bytes, retention: float) -> bool:
+def note_run(lease: Lease, why: Exception, record: bytes, retention: float) -> Steps[bool]:
     """Leave the record that says that the function ran, and report whether nobody runs it again."""
     if not isinstance(why, (Unavailable, Busy, Overloaded)):
         try:
-            lease._settle(lease._record(record, retention), PATIENCE)
+            yield from lease._complete(record, retention)
             return True
         except Lost:
             raise
@@ -122,11 +199,15 @@ def note_run(lease: Lease, why: Exception, record: bytes, retention: float) -> b
     if not lease._attempt.at_most_once:
         return False
     with contextlib.suppress(Error):  # it is done in the background
-        lease._release("abandon")
+        yield from lease._release("abandon")
     return True
+
+
+def rolled_back(lease: Lease, why: Exception, result: Any) -> NotKept:
+    return not_stored(lease, why, result, True, ", its transaction was rolled back")
 
 
 def not_stored(lease: Lease, why: Exception, result: Any, rerun: bool, how: str = "") -> NotKept:
     then = "the next caller runs again" if rerun else "later callers get an error that says so"
-    return NotKept(f"dibs: the result for the key {lease._attempt.digest()} could not be stored{how}, and {then}: {plain(why)}",
+    return NotKept(f"dibs: the result for the key {lease._attempt.shown()} could not be stored{how}, and {then}: {plain(why)}",
                    key=lease.key, result=result, rerun=rerun)

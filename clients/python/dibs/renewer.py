@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from . import clock
 from .clock import Bell
-from .errors import problem_of
+from .errors import Error, problem_of
 from .options import to_ms
 
 if TYPE_CHECKING:
     from .attempt import Attempt
     from .process import Process
 
-MAX_ELEMENTS = 512  # of a call
+MOST = 512  # leases in a call
 
 
 class Renewer:
@@ -24,8 +23,8 @@ class Renewer:
     step of a dict.
     """
 
-    def __init__(self, local: Process, timeout: float) -> None:
-        self._local, self._timeout = local, timeout
+    def __init__(self, process: Process, timeout: float) -> None:
+        self._process, self._timeout = process, timeout
         self._attempts: dict[str, Attempt] = {}
         self._bell = Bell()
         self._stopped = False
@@ -45,22 +44,27 @@ class Renewer:
 
     def run(self) -> None:
         while not self._stopped:
-            due, patience, wakes = self._look()
-            if due:
-                for i in range(0, len(due), MAX_ELEMENTS):
-                    self._renew(due[i:i + MAX_ELEMENTS], patience)
-                continue
-            self._wakes = wakes
-            self._bell.wait(wakes - clock.now())
+            self._wakes = self.work()
+            self._bell.wait(self._wakes - self._process.clock.now())
             self._wakes = math.inf
+
+    def work(self) -> float:
+        """Renew what is due, and return when the next is."""
+        while True:
+            due, patience, wakes = self._look()
+            if not due or self._stopped:
+                return wakes
+            for i in range(0, len(due), MOST):
+                self._renew(due[i:i + MOST], patience)
 
     def _look(self) -> tuple[list[Attempt], float, float]:
         """Return what is due now or soon, how long it may take, and when the next is due."""
-        now = clock.now()
+        now = self._process.clock.now()
         live = []
         for attempt in list(self._attempts.values()):
             if attempt.settled or attempt.lost or attempt.overdue(now):
                 self.remove(attempt)
+                attempt.tell_lost()
             else:
                 live.append(attempt)
         first = min((a.due for a in live), default=math.inf)
@@ -70,16 +74,10 @@ class Renewer:
         return [a for a in live if a.due <= now + a.ttl / 15], patience, first
 
     def _renew(self, attempts: list[Attempt], patience: float) -> None:
-        body = {"renewals": [{**a.named(), "ttl_ms": to_ms(a.ttl)} for a in attempts]}
-        try:
-            answers, sent, _ = self._local.call("renew", body, len(attempts), timeout=patience)
-        except Exception:
-            for attempt in attempts:  # it is tried again until the lease is no longer trusted
-                attempt.later()
-            return
-        for attempt, answer in zip(attempts, answers):
-            kind = problem_of(answer)[0]
-            if kind is None:
-                attempt.trust(sent)
+        outcomes = self._process.call_all("renew", [{**a.named(), "ttl_ms": to_ms(a.ttl)} for a in attempts], patience)
+        for attempt, outcome in zip(attempts, outcomes):
+            kind = "busy" if isinstance(outcome, Error) else problem_of(outcome.element)[0]
+            if kind is None and not isinstance(outcome, Error):
+                attempt.trust(outcome.sent)
             elif kind != "lost" or not attempt.lose():
-                attempt.later()
+                attempt.later()  # it is tried again until the lease is no longer trusted

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .attempt import Attempt
-from .errors import Error, Forbidden, Lost, NotKept, Refused, TooLarge, WrongTransaction
-from .once import Kept, keep_result, kept_error, kept_result, not_stored, remembers
-from .options import Remember
+from .errors import Error, Forbidden, Lost, Refused, TooLarge, WrongTransaction
+from .step import Call, Steps
 
 if TYPE_CHECKING:
     from .lease import Lease
@@ -28,7 +28,7 @@ def function_error(error: Exception, name: str, attempt: Attempt) -> Error | Non
     for e in (error, error.__cause__):
         detail = detail or getattr(getattr(e, "diag", None), "message_detail", None)
     line = (str(error).splitlines() or [""])[0]
-    key, digest = attempt.key, attempt.digest()
+    key, digest = attempt.key, attempt.shown()
     if state == "DIBS1":
         return Lost(f"dibs: the lease of the key {digest} is lost: {detail}", key=key)
     if state == "DIBS2":
@@ -59,100 +59,57 @@ def psycopg_connection(connection: Any) -> Any:
 ENDED = "dibs: the transaction that settled the key ended before its COMMIT"
 
 
-@contextlib.contextmanager
-def commits(lease: Lease, explicit: bool) -> Iterator[str]:
-    """Give the statements that commit the transaction in which the lease was settled, and no other.
-
-    PostgreSQL answers COMMIT with success if something else has ended the transaction or has failed
-    in it since then, and drivers do not look. The drivers that begin transactions by themselves do
-    not notice a COMMIT that is a statement, so such a connection is left in a new one.
-    """
-    try:
-        yield (f"DO $$BEGIN IF current_setting('dibs.run', true) IS DISTINCT FROM '{lease.id}' THEN "
-               f"RAISE EXCEPTION USING ERRCODE = 'DIBS2', MESSAGE = '{ENDED}'; END IF; END$$; COMMIT" + ("" if explicit else "; BEGIN"))
-    except Exception as e:
-        if sqlstate(e) != "DIBS2":
-            raise
-        raise WrongTransaction(f"{ENDED}. Something else has used the connection meanwhile; give once one of its own", key=lease.key) from e
-
-
-@contextlib.contextmanager
-def transaction(connection: Any, lease: Lease) -> Iterator[Any]:
-    """Give a cursor in a transaction of its own, which is committed if it has settled the lease, or
-    rolled back after an error.
-    """
+def begin(connection: Any, lease: Lease) -> Steps[Transaction]:
+    """Begin a transaction of its own."""
     require_idle(connection, lease)
-    explicit, cursor = connection.autocommit, connection.cursor()
+    begun = Transaction(connection, lease)
     try:
-        if explicit:
-            cursor.execute("BEGIN")
-        cursor.execute("SET LOCAL dibs.run = 'on'")
-        yield cursor
-        with commits(lease, explicit) as statements:
-            cursor.execute(statements)
-        if not explicit:
-            connection.rollback()
-    except BaseException:
+        if begun.explicit:
+            yield Call(functools.partial(begun.cursor.execute, "BEGIN"))
+        yield Call(functools.partial(begun.cursor.execute, "SET LOCAL dibs.run = 'on'"))
+    except BaseException as e:
+        yield from begun.roll_back(e)
+        raise
+    return begun
+
+
+class Transaction:
+    """The transaction in which a lease is settled."""
+
+    def __init__(self, connection: Any, lease: Lease) -> None:
+        self._connection, self._lease = connection, lease
+        self.explicit, self.cursor = connection.autocommit, connection.cursor()
+
+    def commit(self) -> Steps[None]:
+        """Commit the transaction in which the lease was settled, and no other.
+
+        PostgreSQL answers COMMIT with success if something else has ended the transaction or has failed
+        in it since then, and drivers do not look. The drivers that begin transactions by themselves do
+        not notice a COMMIT that is a statement, so such a connection is left in a new one.
+        """
+        statements = (f"DO $$BEGIN IF current_setting('dibs.run', true) IS DISTINCT FROM '{self._lease.id}' THEN "
+                      f"RAISE EXCEPTION USING ERRCODE = 'DIBS2', MESSAGE = '{ENDED}'; END IF; END$$; COMMIT" + ("" if self.explicit else "; BEGIN"))
+        try:
+            yield Call(functools.partial(self.cursor.execute, statements))
+        except Exception as e:
+            if sqlstate(e) != "DIBS2":
+                raise
+            raise WrongTransaction(f"{ENDED}. Something else has used the connection meanwhile; give once one of its own",
+                                   key=self._lease.key) from e
+        if not self.explicit:
+            yield Call(self._connection.rollback)
+
+    def roll_back(self, error: BaseException) -> Steps[None]:
+        """Roll back after an error."""
+        back = functools.partial(self.cursor.execute, "ROLLBACK") if self.explicit else self._connection.rollback
         with contextlib.suppress(Exception):  # a connection that broke has no transaction
-            cursor.execute("ROLLBACK") if explicit else connection.rollback()
-        raise
-
-
-@contextlib.asynccontextmanager
-async def async_transaction(connection: Any, lease: Lease) -> AsyncIterator[Any]:
-    """As transaction, on an asynchronous connection."""
-    require_idle(connection, lease)
-    explicit, cursor = connection.autocommit, connection.cursor()
-    try:
-        if explicit:
-            await cursor.execute("BEGIN")
-        await cursor.execute("SET LOCAL dibs.run = 'on'")
-        yield cursor
-        with commits(lease, explicit) as statements:
-            await cursor.execute(statements)
-        if not explicit:
-            await connection.rollback()
-    except BaseException:
-        with contextlib.suppress(Exception):
-            await (cursor.execute("ROLLBACK") if explicit else connection.rollback())
-        raise
+            if not isinstance(error, GeneratorExit):
+                yield Call(back)
+            elif inspect.iscoroutine(result := back()):  # nobody takes steps any more
+                result.close()
 
 
 def require_idle(connection: Any, lease: Lease) -> None:
     if connection.info.transaction_status != 0:  # IDLE
         raise WrongTransaction("dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, "
                                "or use complete_in", key=lease.key)
-
-
-def kept_in(lease: Lease, result: Any) -> Kept:
-    """Return what a transaction stores. If it cannot be stored, NotKept rolls the transaction back."""
-    kept = kept_result(result)
-    if kept.why is not None:
-        raise rolled_back(lease, kept.why, result) from kept.why
-    return kept
-
-
-def rolled_back(lease: Lease, why: Exception, result: Any) -> NotKept:
-    return not_stored(lease, why, result, True, ", its transaction was rolled back")
-
-
-def run_in(connection: Any, lease: Lease, run: Callable[[], Any], retention: float, remember: Remember) -> Any:
-    """Run the function of once in a transaction that settles the lease, and return its result."""
-    kept: Kept | None = None
-    settled = False
-    try:
-        with transaction(connection, lease) as cursor:
-            kept = kept_in(lease, run())
-            with lease._settles_in(kept.record, retention, "marked") as statement:
-                cursor.execute(*statement)
-            settled = True
-    except Exception as e:
-        if not settled and remembers(remember, e):
-            keep_result(lease, kept_error(e), retention, True)
-        if isinstance(e, TooLarge) and kept is not None:
-            raise rolled_back(lease, e, kept.result) from e
-        if kept is None or not settled or not lease._find_out(kept.record, retention):
-            raise
-    assert kept is not None
-    lease._committed()
-    return kept.value

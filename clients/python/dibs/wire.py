@@ -1,13 +1,12 @@
-"""One HTTP connection."""
+"""One HTTP connection: a request is one write, and its time ends at one moment."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import http.client
-import io
 import os
-import selectors
+import re
+import select
 import socket
 import ssl
 import threading
@@ -17,52 +16,113 @@ from . import clock
 from .address import Server
 from .clock import Bell
 
-class Socket:
-    """What http.client needs of a socket. All its calls end at one moment, ends, because the timeout
-    of a socket is for each of them.
-    """
-
-    def __init__(self, sock: socket.socket, ends: float) -> None:
-        self.sock, self.ends = sock, ends
-
-    def limit(self) -> socket.socket:
-        """Give the socket what is left of the time."""
-        left = self.ends - clock.now()
-        if left <= 0:
-            raise TimeoutError("timed out")
-        self.sock.settimeout(left)
-        return self.sock
-
-    def sendall(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self.limit().send(rest):]
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(Reader(self))
-
-    def close(self) -> None:
-        """Do nothing: http.client closes before it has read the body. Wire closes the socket."""
+MAX_HEAD = 1 << 16  # bytes of the head of an answer
+MAX_BODY = 128 << 20  # bytes of its body
 
 
-class Reader(io.RawIOBase):
-    """Reads a Socket."""
-
-    def __init__(self, sock: Socket) -> None:
-        self._sock = sock
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._sock.limit().recv_into(buffer)
+class Broken(OSError):
+    """The answer is no HTTP, or breaks off."""
 
 
-def addresses(server: Server, ends: float) -> list[tuple[Any, ...]]:
+class Response:
+    """Reads an answer from what arrives."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.kind = ""  # the media type
+        self.keep = True  # the connection can be used again
+        self.body = b""
+        self._data = bytearray()
+        self._length: int | None = None
+        self._chunked = False
+
+    def feed(self, data: bytes) -> bool:
+        """Add what arrived, b"" for the end of the connection, and report whether the answer is whole."""
+        self._data += data
+        if self.status == 0 and not self._read_head():
+            if data:
+                return False
+            raise Broken("the answer breaks off") if self._data else ConnectionResetError("the connection was closed")
+        if len(self._data) > MAX_BODY:
+            raise Broken("the answer is too long")
+        if self._chunked:
+            whole = self._read_chunks()
+        elif self._length is not None:
+            whole = len(self._data) >= self._length
+            if whole:
+                self.body = bytes(self._data[:self._length])
+        else:
+            whole = not data
+            self.body, self.keep = bytes(self._data), False
+        if not whole and not data:
+            raise Broken("the answer breaks off")
+        return whole
+
+    def _read_head(self) -> bool:
+        while (end := self._data.find(b"\r\n\r\n")) >= 0:
+            lines = self._data[:end].decode("latin-1").split("\r\n")
+            del self._data[:end + 4]
+            found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |$)", lines[0])
+            if not found:
+                raise Broken("the answer is no HTTP/1.1")
+            status = int(found[2])
+            if status < 200:
+                continue
+            fields: dict[str, str] = {}
+            for line in lines[1:]:
+                name, _, value = line.partition(":")
+                fields[name.lower()] = value.strip()
+            self.kind = fields.get("content-type", "").partition(";")[0].strip().lower()
+            self._chunked = "transfer-encoding" in fields
+            if "content-length" in fields:
+                if not re.fullmatch(r"\d{1,12}", fields["content-length"]):
+                    raise Broken("the answer has no length")
+                self._length = int(fields["content-length"])
+            self.keep = found[1] == "1" and fields.get("connection", "").lower() != "close"
+            self.status = status
+            return True
+        if len(self._data) > MAX_HEAD:
+            raise Broken("the head of the answer is too long")
+        return False
+
+    def _read_chunks(self) -> bool:
+        """Decode the chunks, if the last one has arrived."""
+        if not self._data.endswith(b"\r\n\r\n"):
+            return False
+        parts: list[bytes] = []
+        at = 0
+        while (end := self._data.find(b"\r\n", at)) >= 0:
+            found = re.match(rb"([0-9A-Fa-f]{1,8})(?:;|$)", bytes(self._data[at:end]))
+            if not found:
+                raise Broken("the answer is no HTTP/1.1")
+            size = int(found[1], 16)
+            at = end + 2
+            if size == 0:  # a trailer may follow
+                if self._data[at:at + 2] != b"\r\n" and self._data.find(b"\r\n\r\n", at) < 0:
+                    return False
+                self.body = b"".join(parts)
+                return True
+            if len(self._data) < at + size + 2:
+                return False
+            parts.append(bytes(self._data[at:at + size]))
+            at += size + 2
+        return False
+
+
+def limited(sock: socket.socket, ends: float) -> socket.socket:
+    """Give the socket what is left of the time."""
+    left = ends - clock.now()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    sock.settimeout(left)
+    return sock
+
+
+def addresses(server: Server, ends: float) -> list[Any]:
     """Return the addresses of a server. A resolver has no timeout, so a thread waits for it."""
-    look = functools.partial(socket.getaddrinfo, server.host, server.port, 0, socket.SOCK_STREAM)
+    look: Any = functools.partial(socket.getaddrinfo, server.host, server.port, 0, socket.SOCK_STREAM)
     with contextlib.suppress(socket.gaierror):
-        return look(0, socket.AI_NUMERICHOST)
+        return list(look(0, socket.AI_NUMERICHOST))
     found: list[Any] = []
     bell = Bell()
 
@@ -80,7 +140,7 @@ def addresses(server: Server, ends: float) -> list[tuple[Any, ...]]:
         raise TimeoutError("no address was found in time")
     if isinstance(found[0], Exception):
         raise found[0]
-    return found[0]
+    return list(found[0])
 
 
 def open_socket(server: Server, tls: ssl.SSLContext | None, ends: float) -> socket.socket:
@@ -94,7 +154,7 @@ def open_socket(server: Server, tls: ssl.SSLContext | None, ends: float) -> sock
         try:
             sock = connected(family, address, share)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return tls.wrap_socket(Socket(sock, share).limit(), server_hostname=server.host) if tls else sock
+            return tls.wrap_socket(limited(sock, share), server_hostname=server.host) if tls else sock
         except BaseException as e:
             if sock is not None:
                 sock.close()
@@ -106,7 +166,7 @@ def open_socket(server: Server, tls: ssl.SSLContext | None, ends: float) -> sock
 def connected(family: int, address: Any, ends: float) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        Socket(sock, ends).limit().connect(address)
+        limited(sock, ends).connect(address)
         return sock
     except BaseException:
         sock.close()
@@ -119,40 +179,40 @@ def foreign_timeout(error: BaseException, ends: float) -> bool:
 
 
 class Wire:
-    """One HTTP connection, and whether it was used before."""
+    """One connection, and when it was last used."""
 
-    def __init__(self, server: Server, tls: ssl.SSLContext | None) -> None:
-        self._server, self._tls = server, tls
-        self.http = http.client.HTTPConnection(server.host, server.port)
-        self.http.default_port = 443 if server.tls else 80
+    def __init__(self, server: Server, tls: ssl.SSLContext | None, peers: dict[Server, tuple[int, Any]]) -> None:
+        self._server, self._tls, self._peers = server, tls, peers
         self.sock: socket.socket | None = None
-        self.used: float | None = None  # when it was last used
+        self.used: float | None = None
 
     def connect(self, ends: float) -> None:
         """Connect, unless it is connected."""
-        if self.http.sock is None:
+        if self.sock is None:
             self.sock = open_socket(self._server, self._tls, ends)
-            self.http.sock = Socket(self.sock, ends)
+            self._peers[self._server] = self.sock.family, self.sock.getpeername()
 
-    def post(self, path: str, headers: dict[str, Any], body: bytes, ends: float) -> tuple[float, http.client.HTTPResponse, bytes]:
-        """Send a request, and return when it was sent and the response with its body."""
-        self.http.sock.ends = ends
+    def post(self, request: bytes, ends: float) -> tuple[float, Response]:
+        """Send a request, and return when it was sent and the answer."""
+        sock = self.sock
+        assert sock is not None
         sent, broke = clock.now(), None
         try:
-            self.http.request("POST", path, body, headers)
+            rest = memoryview(request)
+            while rest:
+                rest = rest[limited(sock, ends).send(rest):]
         except (BrokenPipeError, ConnectionResetError) as e:
             broke = e  # a server may answer before it has read all, and close
+        response = Response()
         try:
-            response = self.http.getresponse()
-            data = response.read()
-        except (ConnectionError, http.client.HTTPException) as e:
+            while not response.feed(limited(sock, ends).recv(1 << 16)):
+                pass
+        except (ConnectionError, Broken) as e:
             raise broke or e from None
-        if broke:
-            self.http.close()
-        return sent, response, data
+        response.keep = response.keep and not broke
+        return sent, response
 
     def close(self) -> None:
-        self.http.close()
         if self.sock is not None:
             self.sock.close()
 
@@ -160,9 +220,11 @@ class Wire:
         """Report whether the server closed the connection. Then nothing is sent over it."""
         if self.sock is None:
             return True
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.sock, selectors.EVENT_READ)
-            return bool(selector.select(0))
+        if hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(self.sock, select.POLLIN)
+            return bool(poll.poll(0))
+        return bool(select.select([self.sock], [], [], 0)[0])
 
     def cut(self) -> None:
         """End the call that another thread makes."""

@@ -97,5 +97,5 @@ class Interrupts:
                 self.keys.acquire(self.key, wait=support.LIMIT).release()
             except dibs.Held as e:
                 self.fail(f"{work} was struck at {strike.struck}: {e}")
-            self.assertEqual({}, self.keys._local.renewer._attempts, strike.struck)
+            self.assertEqual({}, self.keys._process.renewer._attempts, strike.struck)
             n += 1

@@ -153,7 +153,7 @@ class Matrix(Interrupts, Case):
             # The end of the program waits for 2 seconds at most, and not for the second undo of a claim
             # that may come late.
             done = keys.flush({support.LIMIT})
-            while keys._local.undoer._entries: time.sleep(0.005)
+            while keys._process.undoer._entries: time.sleep(0.005)
             print(struck, done)
         """)
         self.assertEqual("2000 True", support.thread(script._process.stdout.readline).join(600).decode().strip(), f"SEED={seed}")

@@ -47,12 +47,13 @@ class AsyncTest(Case):
             async def work(i):
                 async with self.keys.aio.lock(self.key):
                     order.append(i)
-            async with self.keys.aio.lock(self.key):
-                for i in range(50):
-                    tasks.append(asyncio.create_task(work(i)))
-                    if i < 3:
-                        await self.waits(i + 1)
-                await self.waits(50)
+            holder = await self.keys.aio.acquire(self.key)
+            for i in range(50):
+                tasks.append(asyncio.create_task(work(i)))
+                if i < 3:
+                    await self.waits(i + 1)
+            await self.waits(50)
+            await holder.release()
             await asyncio.gather(*tasks)
             self.assertEqual([0, 1, 2], order[:3])
             self.assertEqual(list(range(50)), sorted(order))
@@ -63,10 +64,17 @@ class AsyncTest(Case):
             async def other():
                 async with self.keys.aio.lock(self.key):
                     return "other"
+            go = asyncio.Event()
+
+            async def outside():
+                await go.wait()
+                return await other()
+            task = asyncio.create_task(outside())
             async with self.keys.aio.lock(self.key):
-                with self.assertRaises(dibs.Held):
-                    await other()
-                task = asyncio.create_task(other())
+                for mine in (other(), asyncio.create_task(other()), asyncio.gather(other())):
+                    with self.assertRaises(dibs.Held):
+                        await mine
+                go.set()
                 await self.waits()
             self.assertEqual("other", await task)
         self.run_async(main())
@@ -76,16 +84,17 @@ class AsyncTest(Case):
             async def work():
                 async with self.keys.aio.lock(self.key, ttl=600):
                     self.fail("it is locked")
-            async with self.keys.aio.lock(self.key, ttl=600):
-                task = asyncio.create_task(work())
-                await self.waits()
-                task.cancel()
-                with self.assertRaises(asyncio.CancelledError):
-                    await task
-                await self.waits(0)
-                with self.assertRaises(asyncio.TimeoutError):
-                    await asyncio.wait_for(asyncio.create_task(work()), 0.2)
-                await self.waits(0)
+            holder = await self.keys.aio.acquire(self.key, ttl=600)
+            task = asyncio.create_task(work())
+            await self.waits()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            await self.waits(0)
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.create_task(work()), 0.2)
+            await self.waits(0)
+            await holder.release()
         self.run_async(main())
         self.assertFree()
 
@@ -146,25 +155,26 @@ class AsyncTest(Case):
         for before in range(2):
             client = self.connect()
             lease = dibs.Lease(client, client._attempt(self.key, ttl=600))
-            ask, calls = client._ask, []
+            process, calls = client._here(), []
+            take = process.take
 
-            def late(*args):
+            def late(step, lease=lease):
                 if len(calls) == before:
                     lease._attempt.give_up()
                 calls.append(1)
-                return ask(*args)
-            client._ask = late
+                return take(step)
+            process.take = late
             blocker = self.keys.acquire(self.key, ttl=600) if before else None
             with self.assertRaises(dibs.Error):
-                taking = support.thread(lambda: client._take(lease, client._of_thread()))
+                taking = support.thread(lambda: process.run(dibs.claim.take(client, lease)))
                 if blocker:
                     support.wait("it was asked", lambda: len(calls) > before)
                     blocker.release()
                 taking.join()
             self.assertFree()
             lease = dibs.Lease(client, client._attempt(self.key, ttl=600))
-            calls[:] = [1] * before
-            self.assertRaises(dibs.Error, client._reserve, lease)
+            process.take = lambda step: lease._attempt.give_up() or take(step)
+            self.assertRaises(dibs.Error, process.run, dibs.claim.reserve(client, lease))
             self.assertFree()
 
     def test_a_loop_that_ends_leaves_nothing(self):

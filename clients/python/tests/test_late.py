@@ -24,10 +24,10 @@ class LateTest(Case):
     @contextlib.contextmanager
     def frozen(self):
         """Hold the claims of the block back, which the other server answers."""
-        self.over._here()._current = 0
+        self.over._here().servers._current = 0
         self.line.frozen = "claim"
         yield
-        self.assertEqual(1, self.over._here()._current)
+        self.assertEqual(1, self.over._here().servers._current)
 
     def ends(self):
         """Return ways to take and to settle a key. Each takes it while the first server is frozen."""
@@ -128,7 +128,7 @@ class LateTest(Case):
     def test_the_undos_end_after_five_minutes(self):
         moment = [1000.0]
         with mock.patch.object(dibs.clock, "now", lambda: moment[0]):
-            entry, pauses = dibs.undo.Entry({"key": "k", "token": "t"}, {"outcome": "release"}, math.inf, 1000 + dibs.undo.FROZEN), []
+            entry, pauses = dibs.undo.Entry(dibs.clock.CLOCK, {"key": "k", "token": "t"}, {"outcome": "release"}, math.inf, 1000 + dibs.undo.FROZEN), []
             self.assertEqual(("release", 1000), (entry.settlement["outcome"], entry.due))
             while entry.again():
                 pauses.append(entry.due - 1000)
@@ -159,7 +159,7 @@ class LateTest(Case):
         self.assertTrue(self.over.flush(support.LIMIT))
         self.assertEqual(2, len(self.over._here().undoer._entries))
         self.over.close()
-        support.wait("its thread ends", lambda: self.over._local.undoer._ended)
+        support.wait("its thread ends", lambda: self.over._process.undoer._ended)
 
     def test_a_place_that_is_reserved_again_stays(self):
         with self.frozen():
@@ -210,7 +210,9 @@ class LateTest(Case):
         def late():
             moved[0] += 100
         with mock.patch.object(dibs.clock, "now", lambda: now() + moved[0]), mock.patch.object(dibs, "TIMEOUT", 1000):
-            keys._timeout = keys._here()._timeout = 1000
+            keys._timeout = 1000
+            process = keys._here()
+            process.servers._timeout = process.claims._timeout = process.ends._timeout = 1000
             line.before["claim"] = late
             lease = keys.acquire(self.key, ttl=600)
             self.assertLess(lease.left, 500)

@@ -39,8 +39,7 @@ class LineTest(Case):
 
     def test_a_claim_whose_answer_never_came_is_undone(self):
         self.line.cut("claim", 1000)
-        error = self.refused(dibs.Unavailable, keys=self.over, ttl=600, wait=0)
-        self.assertNotIn(self.key, str(error))
+        self.refused(dibs.Unavailable, keys=self.over, ttl=600, wait=0)
         self.assertFree()
 
     def test_a_claim_whose_answer_was_lost_and_that_is_refused_then_is_undone(self):
@@ -102,10 +101,10 @@ class LineTest(Case):
     def test_a_long_wait_that_breaks_is_asked_again(self):
         server, now, moved = self.serve(), dibs.clock.now, [0]
         keys, other = self.connect(server.url), self.connect(server.url)
-        with mock.patch.object(dibs.clock, "now", lambda: now() + moved[0]), mock.patch.object(dibs.client, "PATIENCE", support.LIMIT):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + moved[0]), mock.patch.object(dibs.claim, "PATIENCE", support.LIMIT):
             lease = keys.acquire(self.key, ttl=6000)
             waiter = support.thread(lambda: other.acquire(self.key))
-            wait("it waits", lambda: other._here()._polls)
+            wait("it waits", lambda: other._here().servers.polls)
             moved[0] = 2 * support.LIMIT  # since it last heard of the server
             server.kill()
             server.start()
@@ -136,7 +135,7 @@ class LineTest(Case):
             self.refused(dibs.Unavailable, keys=alone, wait=0)
             keys = self.connect(f"http://{slow.host},{well.host}", timeout=4)
             lease = keys.acquire(f"{self.key} {name}", ttl=12)
-            keys._here()._current = 0  # the renewal asks the slow one, too
+            keys._here().servers._current = 0  # the renewal asks the slow one, too
             support.wait_renewed(lease)
             lease.release()
         for asked in [support.thread(lambda each=each: ask(*each)) for each in self.TRICKLES.items()]:
@@ -204,22 +203,22 @@ class LineTest(Case):
         """Its caller asks the next one, with what is left of the time."""
         a = self.serve(listen="127.0.0.1:0")
         b = self.serve(listen="127.0.0.1:0", store=a.store)
-        local = self.connect(f"{a.url},{b.host}")._here()
+        servers = self.connect(f"{a.url},{b.host}")._here().servers
         a.kill()
-        body = {"claims": [self.keys._attempt(self.key).wire("try")]}
-        self.assertRaises(dibs.Unavailable, local.call, "claim", body, 1, wait=20.0)
-        answers, _, again = local.call("claim", body, 1, wait=20.0)
+        body = [self.keys._attempt(self.key).wire("queue")]
+        self.assertRaises(dibs.Unavailable, servers.call, "claim", body, wait=20.0)
+        answers, _, again = servers.call("claim", body, wait=20.0)
         self.assertEqual(("granted", False), (answers[0]["state"], again))
 
     def test_a_refused_call_forgets_no_place(self):
         """A claim that was granted without an answer, and is then refused, is undone all the same."""
         server = self.serve("--max-body", "2048")
         attempt = self.keys._attempt(self.key, ttl=600)
-        local = attempt.local = self.connect(server.url)._here()
-        self.keys._ask(local, attempt, "queue", 0)
+        process = attempt.process = self.connect(server.url)._here()
+        process.run(dibs.claim.ask(attempt, "queue"))
         self.assertTrue(attempt.open)
         attempt._options["owner"] = {"label": "x" * 4096}
-        self.assertRaises(dibs.Refused, self.keys._ask, local, attempt, "queue", 0)
+        self.assertRaises(dibs.Refused, process.run, dibs.claim.ask(attempt, "queue"))
         self.assertTrue(attempt.open)
         attempt.give_up()
         self.assertFree(server=server)

@@ -104,21 +104,21 @@ class TransactionTest(Case):
         lease = self.keys.acquire(self.key, ttl=600)
         with self.transaction() as cursor:
             lease.complete_in(cursor, b"record")
-        lease._attempt.local.renewer._renew([lease._attempt], support.LIMIT)
+        lease._attempt.process.renewer._renew([lease._attempt], support.LIMIT)
         self.assertTrue(lease.held)  # what the renewal found is no loss
         lease.release()
         self.assertEqual(b"record", self.record())
 
     def test_a_waiter_without_a_limit_outlasts_a_transaction(self):
         """A transaction that has settled the lease keeps the key's rows busy. That is an answer to the waiter."""
-        now, error, busy = dibs.clock.now, dibs.client.error_of, []
+        now, error, busy = dibs.clock.now, dibs.claim.error_of, []
 
         def answered(kind, *args):
             busy.append(kind)  # the clock moves on with each
             return error(kind, *args)
         other = self.connect(self.plain.url)
-        with mock.patch.object(dibs.clock, "now", lambda: now() + 8 * len(busy)), mock.patch.object(dibs.client, "error_of", answered), \
-                mock.patch.object(dibs.client, "POLL", 0.1):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + 8 * len(busy)), mock.patch.object(dibs.claim, "error_of", answered), \
+                mock.patch.object(dibs.claim, "POLL", 0.1):
             lease = self.keys.acquire(self.key, ttl=60_000)
             waiter = support.thread(lambda: other.acquire(self.key, ttl=60_000))
             support.wait("it waits", lambda: self.server.waiters(self.key) == 1)
