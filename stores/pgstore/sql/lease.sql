@@ -111,7 +111,7 @@ BEGIN
 END $$;
 REVOKE EXECUTE ON FUNCTION @renew FROM PUBLIC;
 
--- release ends a lease, or gives up a place in the queue, and serves the next waiters. With data it
+-- release ends a lease, or gives up a place in the queue, and hands the key over or wakes waiters. With data it
 -- leaves the key's record, for as long as keep says. outcome is 'release'; 'abandon', so that the
 -- next attempt has a higher number; or 'undo', as if the claim had not been. It raises DIBS1 if the
 -- token has neither.
