@@ -49,6 +49,7 @@ func suite(server *servertest.MariaDBServer) *sqltest.Kind {
 		LockWait:  4 * time.Second,
 		SweepSoon: "UPDATE @meta SET swept=0",
 		Later:     "UPDATE @meta SET swept=swept-120000000",
+		Forget:    func(t testing.TB, s sqltest.Store) { forget(t, server, s.(*Store)) },
 		KeepSweep: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).keepSweep(ctx) },
 		TakeSweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
 			sweep, err := s.(*Store).takeSweep(ctx)

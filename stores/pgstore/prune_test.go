@@ -9,36 +9,6 @@ import (
 	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
-// TestFencesOutliveTheirKeys: the fences of a key rise even if the clock was set back and the key's
-// row was deleted.
-func TestFencesOutliveTheirKeys(t *testing.T) {
-	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: testkit.Own(), PruneEvery: -1})
-	k := store.Key{Name: "k"}
-	last := sqltest.Cycle(t, s, k)
-	for range 3 {
-		// As if it had been given when the clock was an hour ahead.
-		shared().Query(s.names.sql("UPDATE @key SET fence = fence + 3600::bigint * 1000000"))
-		last += 3600 * 1e6
-		if fence := sqltest.Cycle(t, s, k); fence <= last {
-			t.Fatalf("the fence %d is not above %d", fence, last)
-		} else {
-			last = fence
-		}
-		if _, err := s.Prune(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
-		if n := shared().Query(s.names.sql("SELECT count(*) FROM @key"))[0][0]; n != "0" {
-			t.Fatalf("%s keys are left", n)
-		}
-		if fence := sqltest.Cycle(t, s, k); fence <= last {
-			t.Fatalf("after it was forgotten, the fence %d is not above %d", fence, last)
-		} else {
-			last = fence
-		}
-	}
-}
-
 // TestIndexStays: taking and releasing a key again and again leaves its index as it
 // is, and neither that nor a replay makes the table grow.
 func TestIndexStays(t *testing.T) {

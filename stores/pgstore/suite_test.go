@@ -65,6 +65,10 @@ func suite() *sqltest.Kind {
 		LockWait:  2 * time.Second,
 		SweepSoon: "UPDATE @key SET since = since - 120000000; UPDATE @meta SET swept = 0",
 		Later:     "UPDATE @meta SET swept = swept - 120000000",
+		Forget: func(t testing.TB, s sqltest.Store) {
+			_, err := s.Prune(t.Context(), 0)
+			testkit.Must(t, err)
+		},
 		KeepSweep: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).keepSweep(ctx) },
 		TakeSweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
 			sweep, err := s.(*Store).takeSweep(ctx)

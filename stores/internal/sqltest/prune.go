@@ -83,3 +83,28 @@ func (k *Kind) sweepsUnasked(t *testing.T) {
 		})
 	}
 }
+
+// The fences of a key rise even if the clock was set back and the key's row was deleted.
+func (k *Kind) fencesOutliveTheirKeys(t *testing.T) {
+	s, key := k.Open(t, k.Server.URL(), testkit.Own(), none), store.Key{Name: "k"}
+	last := Cycle(t, s, key)
+	rises := func(when string) {
+		t.Helper()
+		fence := Cycle(t, s, key)
+		if fence <= last {
+			t.Fatalf("%s, the fence %d is not above %d", when, fence, last)
+		}
+		last = fence
+	}
+	for range 3 {
+		// As if it had been given when the clock was an hour ahead.
+		k.Server.Query(k.Names(s, "UPDATE @key SET fence = fence + 3600000000"))
+		last += 3600 * 1e6
+		rises("with the clock set back")
+		k.Forget(t, s)
+		if n := k.Server.Query(k.Names(s, "SELECT COUNT(*) FROM @key"))[0][0]; n != "0" {
+			t.Fatalf("%s keys are left", n)
+		}
+		rises("after it was forgotten")
+	}
+}

@@ -86,6 +86,8 @@ type Kind struct {
 	// TakeSweep reports whether it is this store's turn to sweep. KeepSweep keeps the turn.
 	TakeSweep func(ctx context.Context, s Store) (bool, error)
 	KeepSweep func(ctx context.Context, s Store) error
+	// Forget deletes the rows of keys that are not in use.
+	Forget func(t testing.TB, s Store)
 	// Records are the tables of records, with their conditions.
 	Records []string
 	// Locked and Crowded are the store's errors. Explain is its function explain.
@@ -106,6 +108,7 @@ func (k *Kind) Run(t *testing.T) {
 		"Deadlocks":       func(t *testing.T) { k.deadlocks(t, 12) },
 		"OneSweeps":       k.oneSweeps,
 		"PrunesByItself":  k.prunesByItself,
+		"FencesOutlive":   k.fencesOutliveTheirKeys,
 		"SweepsUnasked":   k.sweepsUnasked,
 	} {
 		t.Run(name, func(t *testing.T) {
