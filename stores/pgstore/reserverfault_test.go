@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,13 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/prove/failpoint"
-	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
-	"github.com/dibs-go/dibs/internal/prove/wire"
 	"github.com/dibs-go/dibs/store"
-	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
 // TestReserveInRefused: what cannot work is said at once, and the transaction can go
@@ -149,111 +143,5 @@ func TestReserveInRights(t *testing.T) {
 	e = b.enqueue(t, "pgx", "k")
 	if _, err := b.client.ReserveIn(t.Context(), e, "k", time.Hour, nil); !errors.Is(err, ErrUnauthorized) || !strings.Contains(err.Error(), "README") {
 		t.Errorf("%v, want ErrUnauthorized", err)
-	}
-}
-
-// TestReserveInCut: where the connection is lost at COMMIT, the entry and the place are
-// both there, or neither is.
-func TestReserveInCut(t *testing.T) {
-	t.Parallel()
-	for _, way := range []string{"pgx", "sql"} {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			b := newBank(t, shared().URL(), nil)
-			var lost <-chan struct{}
-			if !b.commitOver(t, way, "reply lost", func(w *wire.Wire) { lost = w.LoseReplyTo("commit") }, func() { <-lost }) {
-				t.Error("where the answer is lost, nothing was committed")
-			}
-			if b.commitOver(t, way, "cut before", (*wire.Wire).Cut, func() {}) {
-				t.Error("what was cut off before was committed")
-			}
-		})
-	}
-}
-
-// commitOver has a transaction committed over a wire to which something happens, and
-// returns whether it was.
-func (b *bank) commitOver(t *testing.T, way, key string, trouble func(*wire.Wire), after func()) (done bool) {
-	t.Helper()
-	wire := servertest.NewWire(t, shared().Addr())
-	name := testkit.Own()
-	url := shared().URLAt(wire.Addr()) + "&application_name=" + name
-	far := *b
-	var err error
-	if far.pool, err = pgxpool.New(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(far.pool.Close)
-	far.db = openDB(t, url)
-	e := far.enqueue(t, way, key)
-	p := b.reserve(t, e, key, nil)
-	trouble(wire)
-	said := e.commit()
-	after()
-	testkit.Eventually(t, "the transaction is over", func() bool {
-		return shared().Query("SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND application_name = '" + name + "'")[0][0] == "0"
-	})
-	entries, stands := b.entries(t, key), b.ahead(t, p) == 0
-	if entries > 1 || (entries == 1) != stands || said == nil && !stands {
-		t.Errorf("%s: %d entries, and whether the place stands: %t; COMMIT: %v", key, entries, stands, said)
-	}
-	return stands
-}
-
-// enqueueOnce is a child that makes an entry with a place's text and reserves that place,
-// in one transaction.
-func enqueueOnce(ctx context.Context, b *bank, way string) error {
-	client, err := dibs.New(b.s, nil)
-	if err != nil {
-		return err
-	}
-	e, err := b.beginEnqueuing(ctx, way)
-	if err != nil {
-		return err
-	}
-	p, err := client.ReserveIn(ctx, e, "k", time.Hour, nil)
-	if err != nil {
-		return err
-	}
-	failpoint.Reach("reserved")
-	text, err := p.MarshalText()
-	if err == nil {
-		err = e.exec(b.entry(string(text)))
-	}
-	if err != nil {
-		return err
-	}
-	failpoint.Reach("before COMMIT")
-	if err := e.commit(); err != nil {
-		return err
-	}
-	failpoint.Reach("after COMMIT")
-	return nil
-}
-
-// TestKilledEnqueuing: processes are killed on the way while they enqueue. There is an
-// entry with its place then if they had committed, and neither if they had not.
-func TestKilledEnqueuing(t *testing.T) {
-	t.Parallel()
-	for _, way := range []string{"pgx", "sql"} {
-		for point, want := range map[string]int{"reserved": 0, "before COMMIT": 0, "after COMMIT": 1} {
-			t.Run(way+" "+point, func(t *testing.T) {
-				t.Parallel()
-				b := newBank(t, shared().URL(), nil)
-				url, connections := suite().Apart(t, shared())
-				sqltest.KillAt(t, point, "enqueue "+way, url, b.s.names.schema)
-				testkit.Eventually(t, "its transaction is over", func() bool { return len(shared().Query(connections)) == 0 })
-				entries := shared().Query("SELECT what FROM " + b.ledger)
-				if len(entries) != want || b.places(t, "k") != want {
-					t.Errorf("%d entries and %d places, want %d", len(entries), b.places(t, "k"), want)
-				}
-				for _, entry := range entries {
-					var p dibs.Place
-					if err := p.UnmarshalText([]byte(entry[0])); err != nil || b.ahead(t, p) != 0 {
-						t.Errorf("the place of the entry does not stand: %v", err)
-					}
-				}
-			})
-		}
 	}
 }

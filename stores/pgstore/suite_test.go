@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -184,8 +183,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// beChild is what the test binary does as a child: a run, or an enqueuing, by a store of
-// that URL and schema.
+// beChild is what the test binary does as a child: a run, by a store of that URL and schema.
 func beChild(args []string) error {
 	ctx, kind, url, name := context.Background(), args[0], args[1], args[2]
 	s, err := Open(ctx, url, &Options{Schema: name, Prefix: "in_" + name, PruneEvery: -1})
@@ -199,9 +197,6 @@ func beChild(args []string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err
-	}
-	if way, ok := strings.CutPrefix(kind, "enqueue "); ok {
-		return enqueueOnce(ctx, &bank{s: s, db: db, pool: pool, ledger: name + ".ledger"}, way)
 	}
 	b := &bank{s: s, db: db, pool: pool}
 	return sqltest.RunOnce(ctx, s, kinds[kind].transactor(b), name+".ledger", exec)
