@@ -13,16 +13,12 @@ import (
 func failoverFaults() []*Fault {
 	return []*Fault{
 		{
-			Name: "failover", Kind: Data, Forgets: true,
-			About:    "the server is taken away, and a replica that has not heard of the last writes takes its place",
-			Evidence: "a replica that was promoted and that lacks, by the servers' own counts, what its master had; if replication is synchronous, one that was promoted",
-			gate:     serverGate, applies: needFailover, strike: failOver,
+			Name: "failover", Kind: Data, Forgets: true, gate: serverGate, applies: needFailover, strike: failOver,
+			About: "the server is taken away, and a replica that has not heard of the last writes takes its place", Evidence: "a replica that was promoted and that lacks, by the servers' own counts, what its master had; if replication is synchronous, one that was promoted",
 		},
 		{
-			Name: "split", Kind: Data, Forgets: true,
-			About:    "the server is cut off from its replica, which takes its place; some workers go on with the old server for a while",
-			Evidence: "an old server that did something, by its own count, that the new one does not have",
-			gate:     serverGate, applies: needSplit, strike: split,
+			Name: "split", Kind: Data, Forgets: true, gate: serverGate, applies: needSplit, strike: split,
+			About: "the server is cut off from its replica, which takes its place; some workers go on with the old server for a while", Evidence: "an old server that did something, by its own count, that the new one does not have",
 		},
 	}
 }
@@ -134,38 +130,28 @@ func managerFaults() []*Fault {
 	const evidence = "a server that was promoted since, by its own count"
 	return []*Fault{
 		{
-			Name: "primary-kill", Kind: Manages,
-			About:    "the primary is killed (SIGKILL), half of the time with its Patroni",
-			Evidence: evidence,
-			gate:     serverGate, applies: needManager,
+			Name: "primary-kill", Kind: Manages, gate: serverGate, applies: needManager,
+			About: "the primary is killed (SIGKILL), half of the time with its Patroni", Evidence: evidence,
 			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.KillServer(r.IntN(2) == 0) }),
 		},
 		{
-			Name: "manager-stop", Kind: Manages,
-			About:    "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary goes on beside it",
-			Evidence: evidence,
-			gate:     serverGate, applies: needManager,
+			Name: "manager-stop", Kind: Manages, gate: serverGate, applies: needManager,
+			About: "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary goes on beside it", Evidence: evidence,
 			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.StopManager() }),
 		},
 		{
-			Name: "manager-cut", Kind: Manages,
-			About:    "the primary's Patroni is cut off from etcd until it has made the primary a standby, and for a while after that",
-			Evidence: evidence,
-			gate:     serverGate, applies: needManager,
+			Name: "manager-cut", Kind: Manages, gate: serverGate, applies: needManager,
+			About: "the primary's Patroni is cut off from etcd until it has made the primary a standby, and for a while after that", Evidence: evidence,
 			strike: promoting(func(t *Target, r *rand.Rand) error { return t.Manager.CutManager(4 * t.spell(r)) }),
 		},
 		{
-			Name: "switchover", Kind: Manages,
-			About:    "another server is made the primary (patronictl switchover)",
-			Evidence: evidence,
-			gate:     serverGate, applies: needManager,
+			Name: "switchover", Kind: Manages, gate: serverGate, applies: needManager,
+			About: "another server is made the primary (patronictl switchover)", Evidence: evidence,
 			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.Switchover() }),
 		},
 		{
-			Name: "etcd-kill", Kind: Manages,
-			About:    "the etcd of Patroni is killed (SIGKILL) and started again",
-			Evidence: "an etcd that says it was started since",
-			gate:     serverGate, applies: needManager, strike: etcdKill,
+			Name: "etcd-kill", Kind: Manages, gate: serverGate, applies: needManager, strike: etcdKill,
+			About: "the etcd of Patroni is killed (SIGKILL) and started again", Evidence: "an etcd that says it was started since",
 		},
 	}
 }

@@ -177,16 +177,12 @@ func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (hits int, 
 func workerFaults() []*Fault {
 	return []*Fault{
 		{
-			Name: "kill", Kind: Worker,
-			About:    "a worker is killed (SIGKILL) in whatever it does, and starts again",
-			Evidence: "a process that ended by the signal",
-			applies:  needWorkers, strike: kill,
+			Name: "kill", Kind: Worker, applies: needWorkers, strike: kill,
+			About: "a worker is killed (SIGKILL) in whatever it does, and starts again", Evidence: "a process that ended by the signal",
 		},
 		{
-			Name: "stop", Kind: Worker,
-			About:    "a worker pauses (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)",
-			Evidence: "a lease that its worker lost by pausing",
-			applies:  needWorkers, strike: stop,
+			Name: "stop", Kind: Worker, applies: needWorkers, strike: stop,
+			About: "a worker pauses (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)", Evidence: "a lease that its worker lost by pausing",
 		},
 	}
 }

@@ -22,22 +22,16 @@ const fileGate = "file"
 func fileFaults() []*Fault {
 	return []*Fault{
 		{
-			Name: "file-lock", Kind: File,
-			About:    "another program keeps the file locked for writing",
-			Evidence: "a writer that SQLite sent away because the file was locked",
-			gate:     fileGate, applies: needFile, strike: lockFile,
+			Name: "file-lock", Kind: File, gate: fileGate, applies: needFile, strike: lockFile,
+			About: "another program keeps the file locked for writing", Evidence: "a writer that SQLite sent away because the file was locked",
 		},
 		{
-			Name: "disk-full", Kind: File,
-			About:    "the filesystem of the file is full, and there is space again",
-			Evidence: "an answer to a worker that the disk is full",
-			gate:     fileGate, applies: needSmallDisk, strike: fillDisk,
+			Name: "disk-full", Kind: File, gate: fileGate, applies: needSmallDisk, strike: fillDisk,
+			About: "the filesystem of the file is full, and there is space again", Evidence: "an answer to a worker that the disk is full",
 		},
 		{
-			Name: "io-error", Kind: File,
-			About:    "the kernel refuses what a worker writes to files (RLIMIT_FSIZE), and takes it again",
-			Evidence: "an answer to a worker that there was an I/O error",
-			gate:     fileGate, applies: needLimits, strike: failWrites,
+			Name: "io-error", Kind: File, gate: fileGate, applies: needLimits, strike: failWrites,
+			About: "the kernel refuses what a worker writes to files (RLIMIT_FSIZE), and takes it again", Evidence: "an answer to a worker that there was an I/O error",
 		},
 	}
 }

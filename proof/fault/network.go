@@ -18,53 +18,41 @@ import (
 func networkFaults() []*Fault {
 	return []*Fault{
 		{
-			Name: "delay", Kind: Network,
-			About:    "what workers send and are sent takes longer, each piece by another time",
-			Evidence: "a piece that arrived late",
-			applies:  needWires,
+			Name: "delay", Kind: Network, applies: needWires,
+			About: "what workers send and are sent takes longer, each piece by another time", Evidence: "a piece that arrived late",
 			strike: trouble(func(t *Target, r *rand.Rand) wire.Trouble {
 				most := max(time.Millisecond, t.lease()/4)
 				return wire.Trouble{Delay: time.Duration(r.Int64N(int64(most))), Jitter: most}
 			}, func(c wire.Counts) int { return c.Late }),
 		},
 		{
-			Name: "cut", Kind: Network,
-			About:    "connections are reset, and new ones refused for a while",
-			Evidence: "a connection that was reset under a call, or refused",
-			applies:  needWires, strike: cut,
+			Name: "cut", Kind: Network, applies: needWires, strike: cut,
+			About: "connections are reset, and new ones refused for a while", Evidence: "a connection that was reset under a call, or refused",
 		},
 		{
-			Name: "partition", Kind: Network,
-			About:    "nothing gets through, either way, and arrives when the partition ends",
-			Evidence: "a piece that arrived after the partition",
-			applies:  needWires,
+			Name: "partition", Kind: Network, applies: needWires,
+			About: "nothing gets through, either way, and arrives when the partition ends", Evidence: "a piece that arrived after the partition",
 			strike: trouble(func(*Target, *rand.Rand) wire.Trouble {
 				return wire.Trouble{Hold: true}
 			}, func(c wire.Counts) int { return c.Held }),
 		},
 		{
-			Name: "lost-requests", Kind: Network,
-			About:    "what is sent to the server is lost without a word; the connections are reset at the end",
-			Evidence: "a request that was dropped",
-			applies:  needWires,
+			Name: "lost-requests", Kind: Network, applies: needWires,
+			About: "what is sent to the server is lost without a word; the connections are reset at the end", Evidence: "a request that was dropped",
 			strike: trouble(func(*Target, *rand.Rand) wire.Trouble {
 				return wire.Trouble{Lose: [2]bool{wire.Requests: true}}
 			}, func(c wire.Counts) int { return c.LostRequests }),
 		},
 		{
-			Name: "lost-replies", Kind: Network,
-			About:    "the server does what it is asked, and its replies are lost; the connections are reset at the end",
-			Evidence: "a reply that came and was dropped",
-			applies:  needWires,
+			Name: "lost-replies", Kind: Network, applies: needWires,
+			About: "the server does what it is asked, and its replies are lost; the connections are reset at the end", Evidence: "a reply that came and was dropped",
 			strike: trouble(func(*Target, *rand.Rand) wire.Trouble {
 				return wire.Trouble{Lose: [2]bool{wire.Replies: true}}
 			}, func(c wire.Counts) int { return c.LostReplies }),
 		},
 		{
-			Name: "lost-reply", Kind: Network,
-			About:    "a few replies are lost and their connections reset at once, so that the client can ask again before its lease ends",
-			Evidence: "a reply that came and was dropped",
-			applies:  needWires,
+			Name: "lost-reply", Kind: Network, applies: needWires,
+			About: "a few replies are lost and their connections reset at once, so that the client can ask again before its lease ends", Evidence: "a reply that came and was dropped",
 			strike: trouble(func(_ *Target, r *rand.Rand) wire.Trouble {
 				return wire.Trouble{LoseReply: 1 + r.IntN(8)}
 			}, func(c wire.Counts) int { return c.LostReplies }),

@@ -16,28 +16,20 @@ const serverGate = "server"
 func serverFaults() []*Fault {
 	return []*Fault{
 		{
-			Name: "server-kill", Kind: Host,
-			About:    "the server is killed (SIGKILL) and started again on its data",
-			Evidence: "a server that says it was started since",
-			gate:     serverGate, applies: needServer, strike: serverKill,
+			Name: "server-kill", Kind: Host, gate: serverGate, applies: needServer, strike: serverKill,
+			About: "the server is killed (SIGKILL) and started again on its data", Evidence: "a server that says it was started since",
 		},
 		{
-			Name: "server-stop", Kind: Host,
-			About:    "the server pauses (SIGSTOP) and goes on",
-			Evidence: "a server that was asked and did not answer",
-			gate:     serverGate, applies: needServer, strike: serverStop,
+			Name: "server-stop", Kind: Host, gate: serverGate, applies: needServer, strike: serverStop,
+			About: "the server pauses (SIGSTOP) and goes on", Evidence: "a server that was asked and did not answer",
 		},
 		{
-			Name: "server-clock", Kind: Host, Alone: true, Forgets: true,
-			About:    "the server's clock is set back by an hour, and forward again",
-			Evidence: "a server that says it is an hour earlier than a moment ago, or later",
-			gate:     serverGate, applies: needClock, strike: serverClock,
+			Name: "server-clock", Kind: Host, Alone: true, Forgets: true, gate: serverGate, applies: needClock, strike: serverClock,
+			About: "the server's clock is set back by an hour, and forward again", Evidence: "a server that says it is an hour earlier than a moment ago, or later",
 		},
 		{
-			Name: "kill-connections", Kind: Host,
-			About:    "the server ends connections of the workers (pg_terminate_backend, KILL, CLIENT KILL)",
-			Evidence: "a connection that the server says is gone",
-			gate:     serverGate, applies: needSources, strike: killConnections,
+			Name: "kill-connections", Kind: Host, gate: serverGate, applies: needSources, strike: killConnections,
+			About: "the server ends connections of the workers (pg_terminate_backend, KILL, CLIENT KILL)", Evidence: "a connection that the server says is gone",
 		},
 	}
 }
@@ -182,16 +174,12 @@ func killConnections(ctx context.Context, t *Target, r *rand.Rand) (int, error) 
 func dataFaults() []*Fault {
 	return []*Fault{
 		{
-			Name: "script-flush", Kind: Data, Destroys: true,
-			About:    "a Redis forgets the scripts that it was given",
-			Evidence: "a script that was asked for and that the server says it does not know",
-			gate:     serverGate, applies: needRedis, strike: flushScripts,
+			Name: "script-flush", Kind: Data, Destroys: true, gate: serverGate, applies: needRedis, strike: flushScripts,
+			About: "a Redis forgets the scripts that it was given", Evidence: "a script that was asked for and that the server says it does not know",
 		},
 		{
-			Name: "flushall", Kind: Data, Destroys: true, Forgets: true,
-			About:    "a Redis is emptied",
-			Evidence: "a server that had keys and has lost them",
-			gate:     serverGate, applies: needRedis, strike: flushAll,
+			Name: "flushall", Kind: Data, Destroys: true, Forgets: true, gate: serverGate, applies: needRedis, strike: flushAll,
+			About: "a Redis is emptied", Evidence: "a server that had keys and has lost them",
 		},
 	}
 }
