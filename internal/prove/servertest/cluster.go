@@ -137,7 +137,7 @@ func (c *Cluster) MasterOf(key string) *RedisServer {
 func (c *Cluster) AwaitMaster(key string, other *RedisServer) *RedisServer {
 	c.owner.Helper()
 	var master *RedisServer
-	err := await(func() error {
+	mustAwait(c.owner, "waiting for a master", func() error {
 		if err := c.serves(); err != nil {
 			return err
 		}
@@ -147,9 +147,6 @@ func (c *Cluster) AwaitMaster(key string, other *RedisServer) *RedisServer {
 		}
 		return err
 	})
-	if err != nil {
-		c.owner.Fatalf("waiting for a master: %v", err)
-	}
 	return master
 }
 
@@ -169,9 +166,7 @@ func (c *Cluster) ReplicasOf(master *RedisServer) []*RedisServer {
 // replicas are in step.
 func (c *Cluster) Await() {
 	c.owner.Helper()
-	if err := await(c.whole); err != nil {
-		c.owner.Fatalf("waiting for the cluster: %v", err)
-	}
+	mustAwait(c.owner, "waiting for the cluster", c.whole)
 }
 
 // whole returns nil when Await may return.

@@ -456,13 +456,7 @@ func number(gtid string) (int64, error) {
 // call.
 func (s *MariaDBServer) AwaitStandby(primary *MariaDBServer) {
 	s.owner.Helper()
-	wrote, err := primary.Position()
-	if err == nil {
-		err = await(func() error { return s.follows(wrote) })
-	}
-	if err != nil {
-		s.owner.Fatalf("%s: %v", s.name, err)
-	}
+	s.awaitStandby(primary.Position, s.follows)
 }
 
 // follows returns nil when the replica has what its primary wrote until then.

@@ -387,13 +387,7 @@ func (s *PostgresServer) position(of string) (int64, error) {
 // call, and the primary knows it.
 func (s *PostgresServer) AwaitStandby(primary *PostgresServer) {
 	s.owner.Helper()
-	wrote, err := primary.Position()
-	if err == nil {
-		err = await(func() error { return s.follows(primary, wrote) })
-	}
-	if err != nil {
-		s.owner.Fatalf("%s: %v", s.name, err)
-	}
+	s.awaitStandby(primary.Position, func(wrote int64) error { return s.follows(primary, wrote) })
 }
 
 // follows returns nil when the primary says that the standby has on disk what it wrote until then.

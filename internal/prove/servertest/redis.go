@@ -246,9 +246,7 @@ func (s *RedisServer) Promote() {
 // the call.
 func (s *RedisServer) AwaitReplica() {
 	s.owner.Helper()
-	if err := await(s.inStep); err != nil {
-		s.owner.Fatalf("%s: %v", s.name, err)
-	}
+	mustAwait(s.owner, s.name, s.inStep)
 }
 
 // inStep returns nil when the server is a replica that has everything its master had a
@@ -313,29 +311,10 @@ func (s *RedisServer) Position() (int64, error) { return s.offset(s.Addr(), "mas
 // Received returns how many bytes of its master a replica has.
 func (s *RedisServer) Received() (int64, error) { return s.offset(s.Addr(), "slave_repl_offset") }
 
-// AwaitStandby returns when the server is a replica that has everything its master had at the call.
-func (s *RedisServer) AwaitStandby(master *RedisServer) {
+// AwaitStandby is AwaitReplica.
+func (s *RedisServer) AwaitStandby(*RedisServer) {
 	s.owner.Helper()
-	wrote, err := master.Position()
-	if err == nil {
-		err = await(func() error {
-			link, err := s.info("master_link_status")
-			if err == nil && link != "up" {
-				err = errors.New("the link to the master is " + link)
-			}
-			got := int64(0)
-			if err == nil {
-				got, err = s.Received()
-			}
-			if err == nil && got < wrote {
-				err = fmt.Errorf("%d bytes behind the master", wrote-got)
-			}
-			return err
-		})
-	}
-	if err != nil {
-		s.owner.Fatalf("%s: %v", s.name, err)
-	}
+	s.AwaitReplica()
 }
 
 // Persistence is what a Redis server keeps on disk.

@@ -119,16 +119,13 @@ func (s *Sentinels) Master() *RedisServer {
 func (s *Sentinels) AwaitMaster(other *RedisServer) *RedisServer {
 	s.owner.Helper()
 	var master *RedisServer
-	err := await(func() error {
+	mustAwait(s.owner, "waiting for a master", func() error {
 		var err error
 		if master, err = s.master(); err == nil && master == other {
 			err = fmt.Errorf("the master is still %s", other.name)
 		}
 		return err
 	})
-	if err != nil {
-		s.owner.Fatalf("waiting for a master: %v", err)
-	}
 	return master
 }
 
@@ -136,9 +133,7 @@ func (s *Sentinels) AwaitMaster(other *RedisServer) *RedisServer {
 // server, and the replicas are in step. All servers must run.
 func (s *Sentinels) Await() {
 	s.owner.Helper()
-	if err := await(s.whole); err != nil {
-		s.owner.Fatalf("waiting for the sentinels: %v", err)
-	}
+	mustAwait(s.owner, "waiting for the sentinels", s.whole)
 }
 
 // master returns the server on which the running sentinels agree and that is a master.

@@ -312,6 +312,24 @@ type permanentError struct{ error }
 
 func (o permanentError) Unwrap() error { return o.error }
 
+// mustAwait is await, and ends the test if it is in vain.
+func mustAwait(owner Owner, what string, f func() error) {
+	owner.Helper()
+	if err := await(f); err != nil {
+		owner.Fatalf("%s: %v", what, err)
+	}
+}
+
+// awaitStandby returns when a standby has what its primary had at the call, by follows.
+func (s *server) awaitStandby(position func() (int64, error), follows func(wrote int64) error) {
+	s.owner.Helper()
+	wrote, err := position()
+	if err != nil {
+		s.owner.Fatalf("%s: %v", s.name, err)
+	}
+	mustAwait(s.owner, s.name, func() error { return follows(wrote) })
+}
+
 // await calls f until it returns nil. It gives up after a permanentError, or after
 // waitLimit.
 func await(f func() error) error {
