@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -52,7 +53,7 @@ var (
 	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, code: "already_exists", Title: "The request was served, but its answer was not kept",
 		Detail: "The answer was too long to be kept, or cannot be read. The request is not run again under this Idempotency-Key."}
 	problemTooLarge = Problem{Name: "body-too-large", Status: 413, code: "resource_exhausted", Title: "The request's body is too large",
-		Detail: "Nothing was run."}
+		Detail: "What it contains is longer than the server looks into, or has more parts. Nothing was run."}
 	problemMismatch = Problem{Name: "key-reused", Status: 422, Title: "The Idempotency-Key was used for another request",
 		Detail: "A retry must repeat the request: method, target, Content-Type, Content-Encoding and body. A new request needs a new key."}
 	problemHungUp = Problem{Name: "origin-hung-up", Status: 502, Title: "The origin hung up",
@@ -78,6 +79,13 @@ var (
 	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, code: "deadline_exceeded", Title: "The origin did not answer in time",
 		Detail: "The request was sent. It may or may not have taken effect."}
 )
+
+// tooLarge returns the problem of a body of more bytes than that.
+func tooLarge(most int64) Problem {
+	p := problemTooLarge
+	p.Detail = fmt.Sprintf("It can be at most %d bytes. Nothing was run.", most)
+	return p
+}
 
 // FailureProblem returns the problem that answers a Failure. A handler that serves a request
 // without a guard writes it itself.

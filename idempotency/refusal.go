@@ -27,7 +27,7 @@ func (x *exchange) refuseUnread(kind EventKind, p Problem) {
 // refuseBody answers a request whose body was not read.
 func (x *exchange) refuseBody(err error) {
 	x.event.Err = err
-	_, outerLimit := errors.AsType[*http.MaxBytesError](err)
+	outer, hasOuter := errors.AsType[*http.MaxBytesError](err)
 	_, noFile := errors.AsType[*fs.PathError](err)
 	stopped := errors.Is(err, os.ErrDeadlineExceeded)
 	if x.req.ProtoMajor == 1 && (stopped || errors.Is(err, errStream)) {
@@ -36,11 +36,11 @@ func (x *exchange) refuseBody(err error) {
 	}
 	switch {
 	case errors.Is(err, errTooLarge):
-		x.refuseUnread(EventTooLarge, problemTooLarge)
+		x.refuseUnread(EventTooLarge, tooLarge(x.m.options.MaxBody))
 	case errors.Is(err, errMaxBodyMemory):
 		x.refuseUnread(EventOverloaded, problemOverloaded)
-	case outerLimit: // of another handler, after which nothing can be read
-		x.refuse(EventTooLarge, problemTooLarge)
+	case hasOuter: // of another handler, after which nothing can be read
+		x.refuse(EventTooLarge, tooLarge(outer.Limit))
 	case noFile:
 		x.refuseUnread(EventUnavailable, problemNoRoom)
 	case errors.Is(err, errStream):

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -421,7 +422,10 @@ var scopeRules = []rule{
 		}
 		ran := g.runs.Load()
 		for _, known := range []int64{-1, limit + 1} {
-			isProblem(t, g.send(withKey("long"), withBody(strings.Repeat("x", limit+1)), func(r *http.Request) { r.ContentLength = known }), "body-too-large", 413)
+			p := isProblem(t, g.send(withKey("long"), withBody(strings.Repeat("x", limit+1)), func(r *http.Request) { r.ContentLength = known }), "body-too-large", 413)
+			if want := fmt.Sprintf("at most %d bytes", limit); !strings.Contains(p.Detail, want) {
+				t.Errorf("the detail is %q; want %q in it", p.Detail, want)
+			}
 		}
 		g.ran(ran)
 		// Requests without a key have no limit.

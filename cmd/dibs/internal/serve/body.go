@@ -2,7 +2,6 @@ package serve
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/internal/slow"
 )
 
@@ -31,7 +31,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem)
 		return nil, problemMedia.with("It must not be compressed.")
 	}
 	most := s.config.MaxBody
-	tooLarge := problemTooLarge.with(fmt.Sprintf("The body is longer than %d bytes, the server's --max-body.", most))
+	tooLarge := problemTooLarge.with("The body is longer than " + quantity.SizeText(most) + ", the server's --max-body.")
 	if r.ContentLength > most {
 		return nil, tooLarge
 	}
@@ -49,7 +49,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem)
 		body = body[:len(body)+n]
 		switch {
 		case !s.take(x, bodyMemory*int64(n)):
-			return nil, x.noMemory("bodies")
+			return nil, s.noMemory("bodies")
 		case int64(len(body)) > most:
 			return nil, tooLarge
 		case err == io.EOF:

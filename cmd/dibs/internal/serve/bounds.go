@@ -7,6 +7,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/memory"
+	"github.com/dibs-go/dibs/internal/quantity"
 )
 
 // load is what is under way for one credential, or for all. Its memory has three shares, so that no
@@ -75,8 +76,8 @@ func (s *Server) take(x *exchange, n int64) bool {
 }
 
 // noMemory refuses a call for which there is no memory.
-func (x *exchange) noMemory(what string) *problem {
-	return problemOverloaded.with("The " + what + " of all calls, or of the credential's, take as much memory as --max-body-memory allows.")
+func (s *Server) noMemory(what string) *problem {
+	return problemOverloaded.with("The " + what + " of all calls, or of the credential's, take as much memory as --max-body-memory allows, which is " + quantity.SizeText(s.config.MaxBodyMemory) + ".")
 }
 
 // errNoMemory is the error of claims that a record may answer, while there is no memory for it.

@@ -26,7 +26,7 @@ func (r *rig) memoryIs(n int64) {
 
 // TestHostileBodies: what no client means is refused, with what is wrong. Nothing is left of it.
 func TestHostileBodies(t *testing.T) {
-	r := start(t, inMemory(t), func(c *Config) { c.MaxBodyMemory = 1 << 24 })
+	r := start(t, inMemory(t), func(c *Config) { c.MaxBody, c.MaxBodyMemory = 4<<20, 1<<24 })
 	look := `{"key":"k","mode":"look"}`
 	for _, test := range []struct {
 		path, body string
@@ -47,6 +47,8 @@ func TestHostileBodies(t *testing.T) {
 		{"claim", `{"claims":[{"key":"k","mode":"look","ttl":1}]}`, 400, `"ttl" is unknown`},
 		{"claim", `{"claims":[],"` + strings.Repeat("x", 1<<20) + `":1}`, 400, "is unknown"},
 		{"claim", `{"claims":[{"key":"` + strings.Repeat("k", 1<<20) + `","mode":"look"}]}`, 400, "it has 1048576 bytes"},
+		{"claim", `{"claims":[` + strings.Repeat(" ", 4<<20) + `]}`, 413, "longer than 4MiB, the server's --max-body"},
+		{"claim", `{"claims":[` + strings.Repeat(" ", 3<<20) + `]}`, 429, "--max-body-memory allows, which is 16MiB"},
 		{"keys/forget", `{"key":{}}`, 400, "key: it must be a string"},
 		{"keys/release", `[]`, 400, "it must be an object"},
 	} {
@@ -148,13 +150,13 @@ func TestBoundsOfACredential(t *testing.T) {
 	go func() { waiting <- claim("token-a", 2, waits) }()
 	r.waits(1)
 	for range 3 {
-		if got := claim("token-a", 3, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-waiters-each") {
+		if got := claim("token-a", 3, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 1, the server's --max-waiters-each") {
 			t.Errorf("one more call that waits is answered %d %s", got.status, got.text)
 		}
 	}
 	go func() { waiting <- claim("token-b", 4, waits) }()
 	r.waits(2)
-	if got := claim("token-a", 5, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-waiters.") {
+	if got := claim("token-a", 5, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 2, its --max-waiters.") {
 		t.Errorf("one more call than all is answered %d %s", got.status, got.text)
 	}
 	for n := range 3 {

@@ -261,7 +261,7 @@ func TestCallsHaveABound(t *testing.T) {
 	open("a")
 	open("a")
 	testkit.Eventually(t, "two calls are under way", func() bool { return r.server.load.calls.Load() == 2 })
-	if got := r.do("POST", "/v1/claim", "a", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls-each") {
+	if got := r.do("POST", "/v1/claim", "a", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 2 calls under way, the server's --max-calls-each") {
 		t.Errorf("a third call of one credential is %d %s", got.status, got.Detail)
 	}
 	if got := r.do("POST", "/v1/claim", "b", least); got.state() != "free" {
@@ -269,10 +269,10 @@ func TestCallsHaveABound(t *testing.T) {
 	}
 	open("b")
 	testkit.Eventually(t, "three calls are under way", func() bool { return r.server.load.calls.Load() == 3 })
-	if got := r.do("POST", "/v1/claim", "b", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls.") {
+	if got := r.do("POST", "/v1/claim", "b", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 3 calls under way, its --max-calls.") {
 		t.Errorf("a fourth call is %d %s", got.status, got.Detail)
 	}
-	if got := r.do("GET", "/v1/keys", "b", ""); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, "--max-calls.") {
+	if got := r.do("GET", "/v1/keys", "b", ""); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 3 calls under way, its --max-calls.") {
 		t.Errorf("a list is %d %s", got.status, got.Detail)
 	}
 }

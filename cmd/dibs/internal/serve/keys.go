@@ -102,7 +102,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, by *caller) {
 	begun := false
 	for e, err := range s.entries(r.Context(), in, q) {
 		if err != nil {
-			p := exchangeOf(r.Context()).noMemory("records")
+			p := s.noMemory("records")
 			if err != errNoMemory {
 				s.failed(err)
 				p = &problemStore

@@ -75,8 +75,8 @@ func (c *call) writeClaims(ctx context.Context, claims []store.Claim, answers []
 // takeFor takes the memory of n elements until the call is over.
 func (c *call) takeFor(ctx context.Context, n int) *problem {
 	size := int64(n) * elementMemory
-	if x := exchangeOf(ctx); !c.take(x, size) {
-		return x.noMemory("elements")
+	if !c.take(exchangeOf(ctx), size) {
+		return c.noMemory("elements")
 	}
 	return nil
 }
@@ -284,12 +284,12 @@ func unreadable(err error) *problem {
 func (s *Server) counted(h func(http.ResponseWriter, *http.Request, *caller)) func(http.ResponseWriter, *http.Request, *caller) {
 	return func(w http.ResponseWriter, r *http.Request, by *caller) {
 		if !take(&s.load.calls, 1, s.config.MaxCalls) {
-			refuse(w, r, problemOverloaded.with("The server has as many calls under way as --max-calls."))
+			refuse(w, r, problemOverloaded.with(fmt.Sprintf("The server has %d calls under way, its --max-calls.", s.config.MaxCalls)))
 			return
 		}
 		defer s.load.calls.Add(-1)
 		if !take(&by.load.calls, 1, s.config.MaxCallsEach) {
-			refuse(w, r, problemOverloaded.with("The credential has as many calls under way as --max-calls-each."))
+			refuse(w, r, problemOverloaded.with(fmt.Sprintf("The credential has %d calls under way, the server's --max-calls-each.", s.config.MaxCallsEach)))
 			return
 		}
 		defer by.load.calls.Add(-1)

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,11 +43,11 @@ func (c *call) await(ctx context.Context, asked *leaseapi.ClaimCall, answers []s
 // begin counts a call that waits for n claims. It is not one that the store works for.
 func (c *call) begin(ctx context.Context, n int64) *problem {
 	if !take(&c.load.waiters, n, c.config.MaxWaiters) {
-		return problemOverloaded.with("The server has as many waiting claims as --max-waiters.")
+		return problemOverloaded.with(fmt.Sprintf("With this call the server would have more waiting claims than %d, its --max-waiters.", c.config.MaxWaiters))
 	}
 	if !take(&c.by.load.waiters, n, c.config.MaxWaitersEach) {
 		c.load.waiters.Add(-n)
-		return problemOverloaded.with("The credential has as many waiting claims as --max-waiters-each.")
+		return problemOverloaded.with(fmt.Sprintf("With this call the credential would have more waiting claims than %d, the server's --max-waiters-each.", c.config.MaxWaitersEach))
 	}
 	c.load.calls.Add(-1)
 	c.by.load.calls.Add(-1)
