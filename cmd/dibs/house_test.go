@@ -41,18 +41,19 @@ func TestHouse(t *testing.T) {
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/prove/failpoint", yaml},
 		},
 		{Dir: "internal/certificate"},
-		{Dir: "internal/credential", Imports: []string{root}},
+		{Dir: "internal/credential", Imports: []string{root, internal + "/missing"}},
 		{Dir: "internal/demo", Imports: []string{root + "/internal/backoff"}},
 		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", root + "/internal/survey", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "github.com/prometheus/client_model/go", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/prove/testkit", root + "/jobs", root + "/store"}},
+		{Dir: "internal/missing"},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/memory", root + "/internal/suggest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/certificate", internal + "/credential", internal + "/server", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/memory", root + "/internal/suggest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/certificate", internal + "/credential", internal + "/missing", internal + "/server", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite, root + "/idempotency/retry", root + "/internal/prove/failpoint", server},
 		},
 		{
 			Dir:     "internal/serve",
-			Imports: []string{root, root + "/store", root + "/page", internal + "/credential", internal + "/server", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/backoff", root + "/internal/slow", root + "/internal/survey", unix},
+			Imports: []string{root, root + "/store", root + "/page", internal + "/credential", internal + "/server", root + "/internal/batch", root + "/internal/leaseapi", root + "/internal/memory", root + "/internal/outage", root + "/internal/backoff", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", unix},
 			Tests:   []string{root + "/stores/httpstore", root + "/internal/errtype", server, root + "/internal/prove/testkit", root + "/internal/prove/wire", memory, root + "/stores/anystore", root + "/store/storetest"},
 		},
 		{

@@ -59,8 +59,11 @@ var units = []struct {
 	{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"kB", 1e3},
 }
 
-// Size returns the number of bytes that a text names: 500, 64KiB, 8MiB, 8MB. MiB are 1,048,576
-// bytes, and MB are 1,000,000. The error says what to write.
+// leastSize is the least size but 0, in bytes. What is smaller lacks its unit.
+const leastSize = 1000
+
+// Size returns the number of bytes that a text names: 0, 5000, 64KiB, 8MiB, 8MB. MiB are 1,048,576
+// bytes, and MB are 1,000,000. Fewer than 1,000 bytes are refused. The error says what to write.
 func Size(text string) (int64, error) {
 	digits, unit := text, int64(1)
 	for _, u := range units {
@@ -73,7 +76,11 @@ func Size(text string) (int64, error) {
 	if err != nil || int64(n) > (1<<63-1)/unit {
 		return 0, fmt.Errorf("%q is not a size: write bytes, or a number with KiB, MiB or GiB", text)
 	}
-	return int64(n) * unit, nil
+	size := int64(n) * unit
+	if 0 < size && size < leastSize {
+		return 0, fmt.Errorf("%q is %d bytes, which is too small; did you mean %dMiB or %dKiB?", text, size, n, n)
+	}
+	return size, nil
 }
 
 // SizeText returns a size with the largest binary unit that divides it.

@@ -31,7 +31,7 @@ func TestDuration(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "500": 500, "64KiB": 64 << 10, "8MiB": 8 << 20, "8 MiB": 8 << 20, "1GiB": 1 << 30, "8MB": 8e6, "1GB": 1e9, "5kB": 5000, "5KB": 5000,
+		"0": 0, "1000": 1000, "1KB": 1000, "64KiB": 64 << 10, "8MiB": 8 << 20, "8 MiB": 8 << 20, "1GiB": 1 << 30, "8MB": 8e6, "1GB": 1e9, "5kB": 5000, "5KB": 5000,
 	} {
 		n, err := quantity.Size(text)
 		if n != want || err != nil {
@@ -44,6 +44,16 @@ func TestSize(t *testing.T) {
 	for _, text := range []string{"", "x", "MiB", "-1", "1.5MiB", "8M", "8mib", "9223372036854775808", "9007199254740992KiB", "8 ", " 8"} {
 		if n, err := quantity.Size(text); err == nil || !strings.Contains(err.Error(), "write bytes, or a number with KiB, MiB or GiB") {
 			t.Errorf("%q is %d, %v", text, n, err)
+		}
+	}
+}
+
+// TestSmallSize: a size that lacks its unit is refused, with the sizes that it may be meant for.
+func TestSmallSize(t *testing.T) {
+	for _, text := range []string{"1", "8", "999", "08"} {
+		n := strings.TrimLeft(text, "0")
+		if size, err := quantity.Size(text); err == nil || !strings.Contains(err.Error(), "did you mean "+n+"MiB or "+n+"KiB?") {
+			t.Errorf("%q is %d, %v", text, size, err)
 		}
 	}
 }

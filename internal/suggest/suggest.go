@@ -1,7 +1,11 @@
 // Package suggest finds what a misspelt name was meant to be.
 package suggest
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"strings"
+)
 
 // Name returns the name with the fewest edits from the misspelt one, and how many these are: bytes to
 // insert, delete or replace, and neighbours to exchange. Of several the first counts. plain, unless nil, returns a name as it is
@@ -29,6 +33,20 @@ func Similar(misspelt string, names []string, plain func(string) string) string 
 		return ""
 	}
 	return name
+}
+
+// NoneOf returns the error for a text that is none of some words: all of them, and the one that it was
+// meant for. A word such as header:NAME is compared up to its colon.
+func NoneOf(text string, words ...string) error {
+	plain := func(s string) string {
+		s, _, _ = strings.Cut(strings.ToLower(s), ":")
+		return strings.NewReplacer("-", "", "_", "").Replace(s)
+	}
+	err := fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
+	if meant := Similar(text, words, plain); meant != "" {
+		return fmt.Errorf("%w; did you mean %s?", err, meant)
+	}
+	return err
 }
 
 // edits counts the bytes to insert, delete or replace, and the neighbours to exchange, to make one

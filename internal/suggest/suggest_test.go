@@ -29,3 +29,18 @@ func TestName(t *testing.T) {
 		t.Errorf("without names: %q, %d", got, n)
 	}
 }
+
+func TestNoneOf(t *testing.T) {
+	words := []string{"at-most-once", "header:NAME", "stripe"}
+	for text, want := range map[string]string{
+		"strip": "stripe", "Stripe": "stripe", "at_most_once": "at-most-once", "atmostonce": "at-most-once", "headers:X-Tenant": "header:NAME", "header": "header:NAME", "x": "", "": "",
+	} {
+		end := "none of at-most-once, header:NAME, stripe"
+		if want != "" {
+			end += "; did you mean " + want + "?"
+		}
+		if err := suggest.NoneOf(text, words...); !strings.HasSuffix(err.Error(), end) {
+			t.Errorf("%q: %v; want %q", text, err, end)
+		}
+	}
+}

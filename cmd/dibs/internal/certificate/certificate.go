@@ -4,7 +4,9 @@ package certificate
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -63,6 +65,9 @@ func (c *Certificate) get() *tls.Certificate {
 // load reads the files. After an error the certificate stays as it was.
 func (c *Certificate) load() error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if e, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no file %s; for a trial, make both files: openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost -out %s -keyout %s", e.Path, c.cert, c.key)
+	}
 	if err != nil {
 		return fmt.Errorf("the certificate %s with the key %s: %w", c.cert, c.key, err)
 	}

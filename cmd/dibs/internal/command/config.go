@@ -48,7 +48,7 @@ Checks the environment variables of the proxy too, but not its flags. Exits with
 			}
 			if _, err := p.load(args[0], cmd.Flags()); err != nil {
 				// A line begins with its place in the file, so that editors find it.
-				fmt.Fprintln(p.env.Stderr, strings.TrimPrefix(err.Error(), "config: "))
+				fmt.Fprintln(p.env.Stderr, strings.TrimPrefix(err.Error(), "--config: "))
 				return exitf(codeUsage, "")
 			}
 			_, err := fmt.Fprintf(p.env.Stdout, "%s: no faults\n", args[0])

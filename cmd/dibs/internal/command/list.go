@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dibs-go/dibs/internal/suggest"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
 )
@@ -132,7 +133,7 @@ func (l *list) check(fs *pflag.FlagSet) error {
 	for _, name := range l.states {
 		c := store.Condition(name)
 		if !slices.Contains(conditions, c) {
-			return usagef("--state: %s is not a state; it must be held, waiting, unknown, abandoned or done", quote(name))
+			return usagef("--state: %v", suggest.NoneOf(name, texts(conditions)...))
 		}
 		l.shown = append(l.shown, c)
 	}

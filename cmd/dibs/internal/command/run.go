@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
+	"github.com/dibs-go/dibs/internal/suggest"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
 )
@@ -152,7 +153,7 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 	case fs.Changed("once-per") && h.oncePer < time.Millisecond:
 		return usagef("--once-per: %v is too short; it must be at least 1ms", h.oncePer)
 	case h.from != fromStart && h.from != fromEnd:
-		return usagef("--once-per-from: %q is neither start nor end", h.from)
+		return usagef("--once-per-from: %v", suggest.NoneOf(h.from, fromStart, fromEnd))
 	case h.oncePer == 0 && (h.failed || fs.Changed("once-per-from")):
 		return usagef("--once-per: it is missing, and --once-per-from and --once-per-failed have no effect without it")
 	case h.oncePer > 0 && h.permits > 1:

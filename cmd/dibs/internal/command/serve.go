@@ -20,6 +20,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/internal/memory"
+	"github.com/dibs-go/dibs/internal/suggest"
 	"github.com/dibs-go/dibs/internal/survey"
 	dibstore "github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
@@ -179,7 +180,7 @@ func (o *serving) validate() error {
 	case slices.Contains(o.listen, "unix:"):
 		return usagef("--listen is unix: without a path; write unix:PATH, such as unix:/run/dibs/dibs.sock")
 	case o.logFormat != "text" && o.logFormat != "json":
-		return usagef("--log-format is %q; it must be text or json", o.logFormat)
+		return usagef("--log-format: %v", suggest.NoneOf(o.logFormat, "text", "json"))
 	}
 	return nil
 }

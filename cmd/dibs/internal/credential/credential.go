@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/missing"
 )
 
 // Role is what a credential may do.
@@ -49,7 +50,7 @@ func Read(file string) ([]*Credential, error) {
 	// Looked at first, because opening a pipe waits for a writer.
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, err
+		return nil, missing.File(err, file, `echo "NAME $(printf %s TOKEN | sha256sum | cut -c 1-64) - use,look" >FILE`)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a file", file)

@@ -194,10 +194,10 @@ func TestCertificateRefused(t *testing.T) {
 	}{
 		{[]string{"--tls-cert", good.cert}, "tls-cert: it needs tls-key"},
 		{[]string{"--tls-key", good.key}, "tls-key: it needs tls-cert"},
-		{[]string{"--admin-tls"}, "admin-tls: it needs tls-cert and tls-key"},
+		{[]string{"--admin-tls"}, "DIBS_PROXY_ADMIN_TLS: it needs tls-cert and tls-key"},
 		{pair{good.cert, other.key}.flags(), "does not match"},
 		{pair{good.key, good.cert}.flags(), "tls-cert: the certificate "},
-		{pair{good.cert + "x", good.key}.flags(), "no such file"},
+		{pair{good.cert + "x", good.key}.flags(), "there is no file"},
 	} {
 		if _, err := load(t, "", append(test.flags, "--upstream=http://x")...); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q: %v; want %q", test.flags, err, test.want)

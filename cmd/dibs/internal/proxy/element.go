@@ -11,6 +11,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/quantity"
+	"github.com/dibs-go/dibs/internal/suggest"
 )
 
 // checks refuse the text of a setting, or of an element of a list.
@@ -76,8 +77,8 @@ func checkMethod(s string) error {
 
 // checkFingerprint refuses what is not an element of Fingerprint.
 func checkFingerprint(s string) error {
-	if !slices.Contains([]string{"json", "multipart", "query-order", "key"}, s) {
-		return fmt.Errorf("%q is none of json, multipart, query-order, key", s)
+	if words := []string{"json", "multipart", "query-order", "key"}; !slices.Contains(words, s) {
+		return suggest.NoneOf(s, words...)
 	}
 	return nil
 }
@@ -93,7 +94,7 @@ func scopePart(s string) (part idempotency.ScopePart, err error) {
 	case s == "none":
 		return idempotency.ScopeNone, nil
 	case !named || kind != "header" && kind != "cookie":
-		return part, fmt.Errorf("%q is none of credentials, authorization, header:NAME, cookie:NAME, none", s)
+		return part, suggest.NoneOf(s, "credentials", "authorization", "header:NAME", "cookie:NAME", "none")
 	case name == "":
 		return part, fmt.Errorf("the name is missing after %q", kind+":")
 	case kind == "header":
@@ -125,7 +126,7 @@ func keyPart(s string) (idempotency.KeyFunc, error) {
 		case name != "" && kind == "form":
 			alternatives = append(alternatives, idempotency.KeyForm(name))
 		default:
-			return nil, fmt.Errorf("%q is none of header:NAME, json:FIELD, form:FIELD", text)
+			return nil, suggest.NoneOf(text, "header:NAME", "json:FIELD", "form:FIELD")
 		}
 	}
 	return idempotency.KeyFirst(alternatives...), nil

@@ -20,6 +20,14 @@ func TestLoadRefuses(t *testing.T) {
 		{flag: up + " --lease=30", want: []string{`"30" is not a duration: write 30s`}},
 		{flag: up + " --key-ring=", want: []string{"it is empty; leave it out"}},
 		{flag: up + " --max-body=5mb", want: []string{"max-body", "KiB, MiB or GiB"}},
+		{flag: up + " --max-body=8", want: []string{"max-body", "did you mean 8MiB or 8KiB?"}},
+		{text: "upstream: http://x\nmax-stored: 64\n", want: []string{":2:13: max-stored: ", "did you mean 64MiB or 64KiB?"}},
+		{text: "upstream: http://x\nmax-body-memory: 999\n", want: []string{":2:18: max-body-memory: ", "999MiB"}},
+		{text: "upstream: http://x\n\twait: 1s\n", want: []string{":2:1: ", "there is a tab", "replace the tab by spaces"}},
+		{text: "\tupstream: http://x\n", want: []string{":1:9: ", "there is a tab"}},
+		{text: "upstream: http://x\nroutes:\n\t- path: /x\n", want: []string{":3:1: ", "there is a tab"}},
+		{text: "upstream: http://x\nroutes:\n  -\tpath: /x\n", want: []string{":3:", "there is a tab"}},
+		{text: "upstream: http://x\nstore: \"memory:\n\t\"\n", want: []string{":", "there is a tab"}},
 		{flag: up + " --max-body=-1", want: []string{"max-body"}},
 		{flag: up + " --max-stored=0", want: []string{"max-stored", "leave it out for the default, 1MiB"}},
 		{flag: up + " --max-stored=99999999999999MiB", want: []string{"DIBS_PROXY_MAX_STORED: "}},
@@ -97,7 +105,8 @@ func TestLoadRefuses(t *testing.T) {
 				t.Fatal("nothing was wrong")
 			}
 			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
+				variable := "DIBS_PROXY_" + strings.ToUpper(strings.ReplaceAll(want, "-", "_")) // of a setting without a flag
+				if !strings.Contains(err.Error(), want) && !strings.HasPrefix(err.Error(), variable+": ") {
 					t.Errorf("the error is %q; want %q in it", err, want)
 				}
 			}

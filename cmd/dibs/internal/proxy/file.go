@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/missing"
 	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/internal/suggest"
 )
@@ -42,7 +43,7 @@ func open(name string) *file {
 	f := &file{name: name}
 	text, err := read(name)
 	if err != nil {
-		f.faults = append(f.faults, fmt.Errorf("config: %w", err))
+		f.faults = append(f.faults, fmt.Errorf("--config: %w", missing.File(err, name, "printf 'upstream: http://127.0.0.1:3000\\nstore: sqlite:/var/lib/dibs/dibs.db\\n' >FILE")))
 		return f
 	}
 	tokens := lexer.Tokenize(text)
@@ -54,8 +55,11 @@ func open(name string) *file {
 	if syntax, ok := errors.AsType[yaml.Error](err); ok && syntax.GetToken() != nil {
 		at := syntax.GetToken().Position
 		message := syntax.GetMessage()
-		if message == nestedMapping {
+		switch {
+		case message == nestedMapping:
 			message += `: a value with a colon may need quotes, as in store: "memory:"`
+		case strings.Contains(message, "tab character") || strings.Contains(message, "\t"):
+			message = "there is a tab, and YAML is indented by spaces: replace the tab by spaces"
 		}
 		f.wrong(at.Line, at.Column, message)
 		return f
@@ -207,11 +211,13 @@ func suggestion(unknown string, all []setting) string {
 	return ""
 }
 
-// report reports a fault at the field that it names. If there is no such field, it is at the route, or
-// has no place if route is nil.
-func (f *file) report(fields []*ast.MappingValueNode, route ast.Node, e *fault) {
+// report reports a fault at the field that it names. If there is no such field, it is at the route. If
+// route is nil, where is the flag or the variable that the setting comes from instead; "" for neither.
+func (f *file) report(fields []*ast.MappingValueNode, route ast.Node, e *fault, where string) {
 	i := slices.IndexFunc(fields, isNamed(e.setting))
 	switch {
+	case where != "" && len(f.faults) < maxFaults:
+		f.faults = append(f.faults, fmt.Errorf("%s: %s", where, e.message))
 	case i >= 0:
 		f.wrongAt(fields[i].Key, e.Error())
 	case route == nil && len(f.faults) < maxFaults:

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/dibs-go/dibs/cmd/dibs/internal/missing"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
@@ -24,7 +25,7 @@ func ReadKeyRing(source string) (*idempotency.KeyRing, error) {
 	}
 	text, err := os.ReadFile(source)
 	if err != nil {
-		return nil, err
+		return nil, missing.File(err, source, `(umask 027; echo "1:$(openssl rand -base64 32)" >FILE)`)
 	}
 	return idempotency.ParseKeyRing(string(text))
 }

@@ -58,7 +58,7 @@ func TestKeyRing(t *testing.T) {
 // TestBadKeyRing: the proxy does not start with a ring that is wrong.
 func TestBadKeyRing(t *testing.T) {
 	for _, test := range []struct{ source, want string }{
-		{filepath.Join(t.TempDir(), "missing"), "no such file"},
+		{filepath.Join(t.TempDir(), "missing"), "openssl rand -base64 32"},
 		{"env:DIBS_TEST_NO_RING", `no variable "DIBS_TEST_NO_RING"`},
 		{ringFile(t, ""), "has no key"},
 		{ringFile(t, ringText(16, "short")), `"short" has 16 bytes; it must have 32`},

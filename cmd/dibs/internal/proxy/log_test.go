@@ -145,7 +145,7 @@ func TestLogOfOneRun(t *testing.T) {
 // TestRefusalsAreNamed: the line of a request that was refused has the name of the refusal, which
 // is that of its problem document. No other line has one.
 func TestRefusalsAreNamed(t *testing.T) {
-	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "max-body: 2\nroutes:\n  - {path: /must, require-key: true}\n  - {path: /off, guard: false, upstream: 'http://127.0.0.1:1'}\n  - {path: /on, upstream: 'http://127.0.0.1:1'}\n", "--log-format=json", "--scope=none")
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "max-body: 1KiB\nroutes:\n  - {path: /must, require-key: true}\n  - {path: /off, guard: false, upstream: 'http://127.0.0.1:1'}\n  - {path: /on, upstream: 'http://127.0.0.1:1'}\n", "--log-format=json", "--scope=none")
 	ask := func(method, path, fields, body string) string {
 		res, text := send(t, p.url, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n%s", method, path, fields, len(body), body))
 		var problem struct{ Type string }
@@ -160,7 +160,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 		{"POST", "/a", "Idempotency-Key: a,b\r\n", "", "key-invalid"},
 		{"POST", "/b", "Idempotency-Key: \r\n", "", "key-invalid"},
 		{"POST", "/must", "", "", "key-required"},
-		{"POST", "/d", "Idempotency-Key: d\r\n", "long", "body-too-large"},
+		{"POST", "/d", "Idempotency-Key: d\r\n", strings.Repeat("x", 1025), "body-too-large"},
 		{"CONNECT", "h:80", "", "", "method-refused"},
 		{"GET", "//a|b", "", "", "target-refused"},
 		{"POST", "/off", "", "", "origin-unreachable"},

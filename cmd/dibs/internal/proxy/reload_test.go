@@ -157,7 +157,7 @@ func TestReloadRefused(t *testing.T) {
 		}
 	}
 	os.Remove(file)
-	if log := p.hangUp(t, 1); !strings.Contains(log, "no such file") {
+	if log := p.hangUp(t, 1); !strings.Contains(log, "there is no file") {
 		t.Errorf("without a file the log is %s", log)
 	}
 	testkit.Must(t, os.Symlink(os.DevNull, file))

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs/internal/quantity"
+	"github.com/dibs-go/dibs/internal/suggest"
 )
 
 // setting is a field of Config, Route or Policy.
@@ -140,7 +141,7 @@ func (s setting) set(text string) (err error) {
 		return s.setList(elements)
 	default:
 		if words := s.words(); words != nil && !slices.Contains(words, text) {
-			return fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
+			return suggest.NoneOf(text, words...)
 		}
 		if err = s.check(text); err == nil {
 			s.field.SetString(text)

@@ -49,7 +49,9 @@ func (s *Source) Load() (*Config, error) {
 	c.use(preset)
 	wrong := f.set(f.fields, all)
 	var faults []error
+	where := map[string]string{}
 	for _, g := range given {
+		where[g.name] = g.where
 		if err := g.set(g.text); err != nil {
 			wrong[g.name] = true
 			faults = append(faults, fmt.Errorf("%s: %w", g.where, err))
@@ -58,7 +60,7 @@ func (s *Source) Load() (*Config, error) {
 	known := map[fault]bool{}
 	for _, e := range c.check(len(f.routes) > 0) {
 		if !wrong[e.setting] {
-			f.report(f.fields, nil, e)
+			f.report(f.fields, nil, e, where[e.setting])
 			known[*e] = true
 		}
 	}
@@ -74,7 +76,7 @@ func (s *Source) Load() (*Config, error) {
 		}
 		for _, e := range r.check(c.Routes, c.Listen) {
 			if !wrong[e.setting] && !ours[e.setting] && !known[*e] {
-				f.report(fields, node, e)
+				f.report(fields, node, e, "")
 			}
 		}
 		if len(ours) == 0 {
@@ -99,7 +101,7 @@ func (s *Source) given(all []setting) (texts []given) {
 	}
 	for _, row := range all {
 		if flag := s.Flags.Lookup(row.name); flag != nil && flag.Changed {
-			texts = append(texts, given{row, flag.Value.String(), row.name})
+			texts = append(texts, given{row, flag.Value.String(), "--" + row.name})
 		}
 	}
 	return texts
@@ -109,7 +111,7 @@ func (s *Source) given(all []setting) (texts []given) {
 // pipe, is an error.
 func (s *Source) reload() (*Config, error) {
 	if info, err := os.Stat(s.File); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("config: %s is not a regular file, so it cannot be read again: restart the proxy", s.File)
+		return nil, fmt.Errorf("--config: %s is not a regular file, so it cannot be read again: restart the proxy", s.File)
 	}
 	return s.Load()
 }

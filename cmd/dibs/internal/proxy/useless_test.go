@@ -100,7 +100,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"key: json:id,header:X-A|header:X-B\nscope: [authorization, header:X-B]\n| header:X-B is the key",
 		"for: mcp\nmethods: [PUT]\n| :2:1: methods: without POST no message is guarded",
 		"for: mcp\nroutes: [{path: /mcp, methods: [DELETE, PUT]}]\n| methods: without POST no message",
-		"admin: :9090\nadmin-tokens: /nowhere/tokens\n| :2:1: admin-tokens: stat /nowhere/tokens: no such file",
+		"admin: :9090\nadmin-tokens: /nowhere/tokens\n| :2:1: admin-tokens: there is no file /nowhere/tokens; make one: ",
 		"admin: :9090\nadmin-tokens: /\n| admin-tokens: / is not a file",
 		"admin: :9090\nadmin-tokens: /dev/null\n| admin-tokens: /dev/null is not a file",
 		"admin: :9090\nadmin-tokens: " + files.cert + "\n| admin-tokens: " + files.cert + ", line 1",
