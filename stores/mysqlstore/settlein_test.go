@@ -290,39 +290,3 @@ func TestTransactionRights(t *testing.T) {
 		}
 	})
 }
-
-// TestUnknownCommit: where the answer to COMMIT is lost, or the connection is before the
-// server has it, it is found out what became of it.
-func TestUnknownCommit(t *testing.T) {
-	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
-		b := newBank(t, server, "")
-		wire := servertest.NewWire(t, b.server.Addr())
-		tr := b.s.Transactions(openDSN(t, b.server.DSNAt(wire.Addr())), nil)
-		var lost <-chan struct{}
-		got, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
-			_, err := tx.ExecContext(ctx, b.entry("k"))
-			lost = wire.LoseReplyTo("COMMIT")
-			return "answer", err
-		})
-		<-lost
-		if err != nil || got != "answer" || b.entries(t, "k") != 1 {
-			t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
-		}
-		if got, err = b.book(t.Context(), tr, "k"); err != nil || got != "answer" {
-			t.Errorf("then %q, %v", got, err)
-		}
-		wire.Mend()
-		got, err = OnceTx(t.Context(), b.client, tr, "l", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
-			_, err := tx.ExecContext(ctx, b.entry("l"))
-			wire.Cut()
-			return "answer", err
-		})
-		if !errors.Is(err, store.ErrRolledBack) || got != "" || b.entries(t, "l") != 0 {
-			t.Errorf("cut off: %q, %v, %d entries", got, err, b.entries(t, "l"))
-		}
-		wire.Mend()
-		if got, err = b.book(t.Context(), tr, "l"); err != nil || got != "booked l" {
-			t.Errorf("then %q, %v", got, err)
-		}
-	})
-}

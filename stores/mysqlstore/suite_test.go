@@ -39,18 +39,19 @@ func suite(server *servertest.MariaDBServer) *sqltest.Kind {
 			var off atomic.Int64
 			return func() sqltest.Store { return openWrong(t, server, name, &off) }, func(back time.Duration) { off.Store(-int64(back.Seconds())) }
 		},
-		Names:     func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
-		Bytes:     "x'%x'",
-		End:       "KILL %s",
-		NewKey:    "INSERT INTO @key (k,fence) VALUES (%s,0)",
-		RunOut:    "UPDATE @key SET ends=since+1 WHERE ends>0",
-		Random:    "RAND()",
-		Sleep:     "DO SLEEP(%f)",
-		LockWait:  4 * time.Second,
-		SweepSoon: "UPDATE @meta SET swept=0",
-		Later:     "UPDATE @meta SET swept=swept-120000000",
-		Forget:    func(t testing.TB, s sqltest.Store) { forget(t, server, s.(*Store)) },
-		KeepSweep: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).keepSweep(ctx) },
+		Names:      func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
+		Bytes:      "x'%x'",
+		End:        "KILL %s",
+		NewKey:     "INSERT INTO @key (k,fence) VALUES (%s,0)",
+		RunOut:     "UPDATE @key SET ends=since+1 WHERE ends>0",
+		Random:     "RAND()",
+		Sleep:      "DO SLEEP(%f)",
+		CommitText: "COMMIT",
+		LockWait:   4 * time.Second,
+		SweepSoon:  "UPDATE @meta SET swept=0",
+		Later:      "UPDATE @meta SET swept=swept-120000000",
+		Forget:     func(t testing.TB, s sqltest.Store) { forget(t, server, s.(*Store)) },
+		KeepSweep:  func(ctx context.Context, s sqltest.Store) error { return s.(*Store).keepSweep(ctx) },
 		TakeSweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
 			sweep, err := s.(*Store).takeSweep(ctx)
 			return sweep != nil, err
@@ -109,6 +110,9 @@ func suiteBank(t *testing.T, name string) *sqltest.Bank {
 	return &sqltest.Bank{
 		Kind: suite(b.server), URL: b.server.URL(), Name: b.s.options.Prefix, Store: b.s, Client: b.client,
 		Transactor: tr, DB: b.root, Ledger: b.ledger, Exec: exec,
+		Over: func(addr string) store.Transactor {
+			return b.s.Transactions(openDSN(t, b.server.DSNAt(addr)+kinds[name].params), &sql.TxOptions{Isolation: kinds[name].level})
+		},
 		Settle: func(ctx context.Context, x store.Settlement) error { return b.settleOnly(ctx, own(ctx), x) },
 		Connection: func(ctx context.Context) (number string, err error) {
 			err = own(ctx).tx.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&number)

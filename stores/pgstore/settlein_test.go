@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -187,42 +186,5 @@ func TestDurableTransaction(t *testing.T) {
 	b.settleIn(t, tx, store.Settlement{Key: c.Key, Token: c.Token})
 	if got := level(); got != "on" {
 		t.Errorf("synchronous_commit is %s", got)
-	}
-}
-
-// TestUnknownCommit: where the answer to COMMIT is lost, it is found out.
-func TestUnknownCommit(t *testing.T) {
-	t.Parallel()
-	wire := servertest.NewWire(t, shared().Addr())
-	b := newBank(t, shared().URL(), nil)
-	for name, open := range map[string]func(url string) store.Transactor{
-		"pgx": func(url string) store.Transactor {
-			pool, err := pgxpool.New(t.Context(), url)
-			testkit.Must(t, err)
-			t.Cleanup(pool.Close)
-			return b.s.Transactions(pool, nil)
-		},
-		"sql": func(url string) store.Transactor {
-			db, err := sql.Open("pgx", url)
-			testkit.Must(t, err)
-			t.Cleanup(func() { _ = db.Close() })
-			return b.s.SQLTransactions(db, nil)
-		},
-	} {
-		tr := open(shared().URLAt(wire.Addr()))
-		var lost <-chan struct{}
-		got, err := dibs.OnceIn(t.Context(), b.client, tr, name, nil, func(ctx context.Context) (string, error) {
-			err := exec(ctx, b.entry(name))
-			lost = wire.LoseReplyTo("commit")
-			return "answer", err
-		})
-		<-lost
-		if err != nil || got != "answer" || b.entries(t, name) != 1 {
-			t.Errorf("%s: %q, %v, %d entries", name, got, err, b.entries(t, name))
-		}
-		got, err = b.book(t.Context(), tr, name)
-		if err != nil || got != "answer" {
-			t.Errorf("%s: then %q, %v", name, got, err)
-		}
 	}
 }

@@ -54,16 +54,17 @@ func suite() *sqltest.Kind {
 				exec(fmt.Sprintf("UPDATE wrong.clock SET off = '-%f seconds'", back.Seconds()))
 			}
 		},
-		Names:     func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
-		Bytes:     `'\x%x'::bytea`,
-		End:       "SELECT pg_terminate_backend(%s, 60000)",
-		NewKey:    "INSERT INTO @key (k, fence) VALUES (%s, 0)",
-		RunOut:    "UPDATE @key SET ends = since + 1 WHERE ends > 0",
-		Random:    "random()",
-		Sleep:     "SELECT pg_sleep(%f)",
-		LockWait:  2 * time.Second,
-		SweepSoon: "UPDATE @key SET since = since - 120000000; UPDATE @meta SET swept = 0",
-		Later:     "UPDATE @meta SET swept = swept - 120000000",
+		Names:      func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
+		Bytes:      `'\x%x'::bytea`,
+		End:        "SELECT pg_terminate_backend(%s, 60000)",
+		NewKey:     "INSERT INTO @key (k, fence) VALUES (%s, 0)",
+		RunOut:     "UPDATE @key SET ends = since + 1 WHERE ends > 0",
+		Random:     "random()",
+		Sleep:      "SELECT pg_sleep(%f)",
+		CommitText: "commit",
+		LockWait:   2 * time.Second,
+		SweepSoon:  "UPDATE @key SET since = since - 120000000; UPDATE @meta SET swept = 0",
+		Later:      "UPDATE @meta SET swept = swept - 120000000",
 		Forget: func(t testing.TB, s sqltest.Store) {
 			_, err := s.Prune(t.Context(), 0)
 			testkit.Must(t, err)
@@ -98,7 +99,7 @@ func suiteBank(t *testing.T, name string) *sqltest.Bank {
 	b := newBank(t, kind.url(), nil)
 	return &sqltest.Bank{
 		Kind: suite(), URL: kind.url(), Name: b.s.names.schema, Store: b.s, Client: b.client,
-		Transactor: kind.transactor(b), DB: b.db, Ledger: b.ledger, Exec: exec,
+		Transactor: kind.transactor(b), DB: b.db, Ledger: b.ledger, Exec: exec, Over: func(addr string) store.Transactor { return kind.transactor(b.over(t, addr)) },
 		Settle: func(ctx context.Context, x store.Settlement) error {
 			own, ok := store.TransactionFrom(ctx).(*transaction)
 			with, err := b.s.settleIn(&x, !ok || own.mark)

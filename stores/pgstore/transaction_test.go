@@ -58,6 +58,18 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 	return b
 }
 
+// over returns the bank with pools on another address of the server.
+func (b *bank) over(t testing.TB, addr string) *bank {
+	t.Helper()
+	far, url := *b, shared().URLAt(addr)
+	var err error
+	far.pool, err = pgxpool.New(t.Context(), url)
+	testkit.Must(t, err)
+	t.Cleanup(far.pool.Close)
+	far.db = openDB(t, url)
+	return &far
+}
+
 // book makes an entry, in a run of its own.
 func (b *bank) book(ctx context.Context, tr store.Transactor, key string) (string, error) {
 	return dibs.OnceIn(ctx, b.client, tr, key, nil, func(ctx context.Context) (string, error) {

@@ -19,8 +19,10 @@ type Bank struct {
 	Store      Store
 	Client     *dibs.Client
 	Transactor store.Transactor
-	DB         *sql.DB // for the tests' own queries
-	Ledger     string  // its table, with a column "what"
+	// Over returns transactions of that kind on another address of the server.
+	Over   func(addr string) store.Transactor
+	DB     *sql.DB // for the tests' own queries
+	Ledger string  // its table, with a column "what"
 	// Exec carries SQL out in the transaction of the context.
 	Exec func(ctx context.Context, sql string) error
 	// Settle settles a key in the transaction of the context, and leaves that open.

@@ -74,6 +74,8 @@ type Kind struct {
 	NewKey string
 	// RunOut is the statement that makes all leases expire.
 	RunOut string
+	// CommitText is the statement with which the drivers commit.
+	CommitText string
 	// Random is the expression for a random number.
 	Random string
 	// Sleep is the format of a query that takes some seconds, as a decimal number.

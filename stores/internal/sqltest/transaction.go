@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -34,6 +35,7 @@ func Transactions(t *testing.T, open func(t *testing.T) *Bank, failing func(b *B
 		"Overtaken":     (*Bank).overtaken,
 		"Abandoned":     (*Bank).abandoned,
 		"Ends":          (*Bank).ends,
+		"UnknownCommit": (*Bank).unknownCommit,
 		"Fails":         func(b *Bank, t *testing.T) { b.fails(t, failing(b)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +66,37 @@ func (b *Bank) once(t *testing.T) {
 	}
 	if n := b.Entries(t, "k"); n != 1 {
 		t.Errorf("%d entries, want 1", n)
+	}
+}
+
+// If the answer to COMMIT is lost, or the connection before the server has it, it is found out what
+// became of it.
+func (b *Bank) unknownCommit(t *testing.T) {
+	far := servertest.NewWire(t, b.Server.Addr())
+	tr := b.Over(far.Addr())
+	run := func(key string, trouble func()) (string, error) {
+		return dibs.OnceIn(t.Context(), b.Client, tr, key, nil, func(ctx context.Context) (string, error) {
+			err := b.Exec(ctx, b.entry(key))
+			trouble()
+			return "booked " + key, err
+		})
+	}
+	var lost <-chan struct{}
+	got, err := run("k", func() { lost = far.LoseReplyTo(b.CommitText) })
+	<-lost
+	if err != nil || got != "booked k" || b.Entries(t, "k") != 1 {
+		t.Errorf("%q, %v, %d entries", got, err, b.Entries(t, "k"))
+	}
+	if got, err = run("k", func() {}); err != nil || got != "booked k" || b.Entries(t, "k") != 1 {
+		t.Errorf("then %q, %v, %d entries", got, err, b.Entries(t, "k"))
+	}
+	far.Mend()
+	if got, err = run("l", far.Cut); !errors.Is(err, store.ErrRolledBack) || got != "" || b.Entries(t, "l") != 0 {
+		t.Errorf("cut off: %q, %v, %d entries", got, err, b.Entries(t, "l"))
+	}
+	far.Mend()
+	if got, err = run("l", func() {}); err != nil || got != "booked l" || b.Entries(t, "l") != 1 {
+		t.Errorf("then %q, %v, %d entries", got, err, b.Entries(t, "l"))
 	}
 }
 
