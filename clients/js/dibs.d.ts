@@ -12,6 +12,8 @@ export interface ClientOptions {
   namespace?: string;
   /** Tells operators what the keys are held for. Default: the program's name. */
   label?: string;
+  /** Errors and messages name keys by a digest. Default: false. */
+  secretKeys?: boolean;
   /** Schema of the store's tables, for completeIn, reserveIn and once with in. Default: public. */
   schema?: string;
   /** Prefix of the store's tables. Default: dibs. */
@@ -66,6 +68,14 @@ export interface OnceOptions extends LockOptions {
   rerun?: boolean;
   /** A client of pg. The function runs in a transaction on it, which commits with the result. */
   in?: Queries;
+  /** Resolves to the result and whether it is that of an earlier call. */
+  withOrigin?: boolean;
+}
+
+/** The result of once with withOrigin. */
+export interface Origin<T> {
+  value: T;
+  replayed: boolean;
 }
 
 export interface RedeemOptions extends LockOptions {
@@ -116,7 +126,15 @@ export class Client {
   acquire(key: string | Uint8Array, options?: AcquireOptions): Promise<Lease>;
   /** Runs the function once. Its type is what JSON makes of the result. */
   once<T>(key: string | Uint8Array, fn: (lease: Lease) => T, ...refused: Refused<Awaited<T>>): Promise<Awaited<T>>;
+  once<T>(key: string | Uint8Array, options: OnceOptions & { withOrigin: true }, fn: (lease: Lease) => T, ...refused: Refused<Awaited<T>>): Promise<Origin<Awaited<T>>>;
   once<T>(key: string | Uint8Array, options: OnceOptions, fn: (lease: Lease) => T, ...refused: Refused<Awaited<T>>): Promise<Awaited<T>>;
+  /** Returns a function that runs fn under the key that keyOf makes of its arguments, as lock does. */
+  lockFor<A extends unknown[], T>(keyOf: (...args: A) => string | Uint8Array, fn: (...args: A) => T): (...args: A) => Promise<Awaited<T>>;
+  lockFor<A extends unknown[], T>(keyOf: (...args: A) => string | Uint8Array, options: LockOptions, fn: (...args: A) => T): (...args: A) => Promise<Awaited<T>>;
+  /** Returns a function that runs fn once for each key that keyOf makes of its arguments, as once does. */
+  onceFor<A extends unknown[], T>(keyOf: (...args: A) => string | Uint8Array, fn: (...args: A) => T, ...refused: Refused<Awaited<T>>): (...args: A) => Promise<Awaited<T>>;
+  onceFor<A extends unknown[], T>(keyOf: (...args: A) => string | Uint8Array, options: OnceOptions & { withOrigin: true }, fn: (...args: A) => T, ...refused: Refused<Awaited<T>>): (...args: A) => Promise<Origin<Awaited<T>>>;
+  onceFor<A extends unknown[], T>(keyOf: (...args: A) => string | Uint8Array, options: OnceOptions, fn: (...args: A) => T, ...refused: Refused<Awaited<T>>): (...args: A) => Promise<Awaited<T>>;
   /** Takes a place in the queue. The ticket is a secret. */
   reserve(key: string | Uint8Array, options?: ReserveOptions): Promise<string>;
   /** Takes a place in a transaction of the application: it exists when that commits. */
@@ -183,6 +201,17 @@ export class HeldError extends DibsError {
   readonly left: number;
   readonly ahead: number;
   readonly waited: number;
+  /** Asks the server who holds the key now. null: nobody, or the credential may not look. */
+  holder(): Promise<Holder | null>;
+}
+
+/** What operators see of a lease. since is how long the holder has had the key, in milliseconds. */
+export interface Holder {
+  host?: string;
+  pid?: number;
+  label?: string;
+  id: string;
+  since: number;
 }
 
 export class LostError extends DibsError {}

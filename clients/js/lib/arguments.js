@@ -7,8 +7,9 @@ export const RETENTION = 86_400_000; // the default of keep
 const PLACE = 7 * 86_400_000; // the default TTL of a reserved place
 const ANY_AGE = 9_223_372_036_854; // accepts a record of any age
 
-// LOCK are the options of lock.
+// LOCK and ONCE are the options of lock and once.
 export const LOCK = ["wait", "signal", "ttl", "permits", "weight", "fingerprint", "atMostOnce", "stopTimeout", "maxLifetime", "label"];
+export const ONCE = [...LOCK, "keep", "maxAge", "remember", "rerun", "in", "withOrigin"];
 
 export function bad(why) {
   throw new TypeError(`dibs: ${why}`);

@@ -15,7 +15,7 @@ export function waitsForItself(core, claim) {
     if (hold.core !== core || other.namespace !== claim.namespace || !other.bytes.equals(claim.bytes) || !hold.live) continue;
     weight += other.weight;
     if (other.permits !== claim.permits || weight > claim.permits) {
-      throw new HeldError(`dibs: the key ${claim.digest} is held by the caller itself, and waiting would never end`, { key: claim.key });
+      throw new HeldError(`dibs: the key ${claim.shown} is held by the caller itself, and waiting would never end`, { key: claim.key, look: () => core.calls.holder(claim) });
     }
   }
 }

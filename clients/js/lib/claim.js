@@ -30,6 +30,12 @@ export class Claim {
     return createHash("sha256").update(`${this.namespace}\0`).update(this.bytes).digest("hex").slice(0, 12);
   }
 
+  // shown is the key in messages: its digest if keys may be secrets.
+  get shown() {
+    if (this.secretKeys) return this.digest;
+    return typeof this.named.key === "string" ? JSON.stringify(this.named.key) : `0x${this.bytes.toString("hex")}`;
+  }
+
   // id is the public name of the token.
   get id() {
     const sum = createHash("sha256").update("dibs claim id\0").update(Buffer.from(this.token, "hex")).digest();
@@ -54,8 +60,8 @@ export class Claim {
   }
 }
 
-// granted asks until the claim is granted, refused or given up, and resolves to the answer and when
-// the claim was sent.
+// granted asks until the claim is granted, refused or given up, and resolves to the answer, when the claim
+// was sent, and for how long it waited: 0 if the key was free.
 export async function granted(core, claim, wait) {
   const { clock } = core;
   const start = clock.now();
@@ -64,6 +70,7 @@ export async function granted(core, claim, wait) {
   let heard = start;
   let poll = 0;
   let pause = 10;
+  let held = false;
   for (;;) {
     try {
       const { answer, sent } = await ask(core, claim, once ? "try" : "queue", poll, wait);
@@ -73,11 +80,12 @@ export async function granted(core, claim, wait) {
       if (answer.state === "granted") {
         // The trust counts from when the claim was sent. If that was long ago, the same claim is
         // sent again: it gets the same lease, for a whole TTL.
-        if (poll === 0 || heard - sent < claim.ttl / 20) return { answer, sent };
+        if (poll === 0 || heard - sent < claim.ttl / 20) return { answer, sent, waited: held ? heard - start : 0 };
         poll = 0;
         continue;
       }
-      if (answer.state !== "held" || once || heard >= ends) throw refusal(claim, answer, heard - start);
+      if (answer.state !== "held" || once || heard >= ends) throw refusal(claim, answer, core, heard - start);
+      held = true;
       poll = Math.min(ends - heard, POLL);
     } catch (e) {
       if (wait.ended) throw wait.reason;

@@ -2,8 +2,9 @@
 
 import { hostname } from "node:os";
 import { basename } from "node:path";
-import { DoneError, MismatchError, refusal } from "./errors.js";
-import { LOCK, RETENTION, age, bad, called, kept, known, leaseTTL, millis, placeTTL, queries, readKey, rememberer, show } from "./arguments.js";
+import { DoneError, HeldError, MismatchError, UnavailableError, plain, refusal } from "./errors.js";
+import { tell } from "./hooks.js";
+import { LOCK, ONCE, RETENTION, age, bad, called, kept, known, leaseTTL, millis, placeTTL, queries, readKey, rememberer, show } from "./arguments.js";
 import { readURL } from "./address.js";
 import { system } from "./clock.js";
 import { Claim, askTrying, granted, settleTrying } from "./claim.js";
@@ -28,19 +29,22 @@ export class Client {
   #namespace;
   #own; // the namespace, as the server says
   #label;
+  #secretKeys;
   #postgres;
 
   // options: ttl of the leases, timeout of a call, the namespace of the keys (default: the
-  // server's or the credential's), and a label that tells operators what the keys are held for. For
+  // server's or the credential's), a label that tells operators what the keys are held for, and
+  // secretKeys: errors and messages name keys by a digest, because a key is a secret or personal. For
   // completeIn, reserveIn and once with in, schema and prefix are those of the store's URL.
   constructor(url, options = {}, world = { clock: system }) {
-    const o = known(options, ["ttl", "timeout", "namespace", "label", "schema", "prefix"]);
+    const o = known(options, ["ttl", "timeout", "namespace", "label", "secretKeys", "schema", "prefix"]);
     this.#ttl = o.ttl === undefined ? TTL : leaseTTL(o.ttl);
     const timeout = o.timeout === undefined ? TIMEOUT : millis(o.timeout, "timeout");
     if (timeout < 1) bad(`timeout is ${show(o.timeout)}; it must be at least 1 ms`);
     this.#namespace = o.namespace ?? "";
     if (typeof this.#namespace !== "string") bad("namespace must be a string");
     this.#label = o.label ?? basename(process.argv[1] ?? process.execPath);
+    this.#secretKeys = o.secretKeys ?? false;
     this.#core = new Core(readURL(url), timeout, world);
     this.#postgres = new Postgres(o.schema ?? "public", o.prefix ?? "dibs");
   }
@@ -94,25 +98,38 @@ export class Client {
   // crash leaves both or neither, and the function has its effect exactly once. An error rolls back;
   // errors of the database are for the caller, who calls once again after a conflict.
   //
+  // withOrigin: resolves to { value, replayed }: the result, and whether it is that of an earlier call.
+  //
   // The other options and errors are those of lock. If the function ran and its result could not be
   // stored, once rejects with NotKeptError, and later callers get UnrecordedError. In a transaction
   // nothing was done then, and the next caller runs.
   async once(key, options, fn) {
     [options, fn] = called("once", options, fn);
-    const { keep = RETENTION, maxAge, remember, rerun = false, in: client, ...o } = known(options, [...LOCK, "keep", "maxAge", "remember", "rerun", "in"]);
+    const { keep = RETENTION, maxAge, remember, rerun = false, in: client, withOrigin = false, ...o } = known(options, ONCE);
     if (client !== undefined) queries(client, "in");
     const retention = kept(keep);
     const remembers = rememberer(remember);
     const claim = this.#claim(key, o, { maxAge: age(maxAge ?? "any") });
+    const origin = (value, replayed) => (withOrigin ? { value, replayed } : value);
     let hold;
     try {
       hold = await this.#take(claim, o.signal);
     } catch (e) {
-      if (e instanceof DoneError) return recall(e, claim);
+      if (e instanceof DoneError) return origin(recall(e, claim), true);
       throw e;
     }
-    return this.#run(hold, (lease) => (client === undefined ? runOnce(hold, lease, fn, retention, remembers, rerun)
-      : runOnceIn(this.#postgres, client, hold, lease, fn, retention, remembers)));
+    return origin(await this.#run(hold, (lease) => (client === undefined ? runOnce(hold, lease, fn, retention, remembers, rerun)
+      : runOnceIn(this.#postgres, client, hold, lease, fn, retention, remembers))), false);
+  }
+
+  // lockFor and onceFor return a function that runs fn with its own arguments, as lock and once do under
+  // the key that keyOf makes of the arguments.
+  lockFor(keyOf, options, fn) {
+    return this.#wrap("lock", keyOf, options, fn);
+  }
+
+  onceFor(keyOf, options, fn) {
+    return this.#wrap("once", keyOf, options, fn);
   }
 
   // reserve takes a place in the key's queue without waiting there, and resolves to its ticket: a
@@ -182,7 +199,7 @@ export class Client {
     const claim = this.#claim(key, {});
     const answer = await askTrying(this.#core, claim, "look");
     if (answer.state === "held" || answer.state === "free") return answer.state === "held";
-    throw refusal(claim, answer);
+    throw refusal(claim, answer, this.#core);
   }
 
   // close ends the client. Calls that wait reject with ClosedError, and the signals of leases abort
@@ -216,31 +233,50 @@ export class Client {
     if (signal !== undefined && typeof signal?.addEventListener !== "function") bad("signal is no AbortSignal");
     const label = String(o.label ?? this.#label).slice(0, 100);
     return new Claim(readKey(key), {
-      ttl, wait, stopTimeout, maxLifetime, grace, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace,
+      ttl, wait, stopTimeout, maxLifetime, grace, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace, secretKeys: this.#secretKeys,
       owner: { host: HOST, pid: process.pid, label }, ...more,
     });
+  }
+
+  #wrap(name, keyOf, options, fn) {
+    [options, fn] = called(`${name}For`, options, fn);
+    if (typeof keyOf !== "function") bad(`${name}For needs a function that makes the key of the arguments`);
+    known(options, name === "once" ? ONCE : LOCK);
+    const client = this;
+    return async function wrapped(...args) {
+      return client[name](keyOf.apply(this, args), options, () => fn.apply(this, args));
+    };
   }
 
   // #place reserves a place.
   async #place(claim) {
     const answer = await askTrying(this.#core, claim, "reserve");
-    if (answer.state !== "held" || !answer.queued) throw refusal(claim, answer);
+    if (answer.state !== "held" || !answer.queued) throw refusal(claim, answer, this.#core);
   }
 
   // #take resolves to a granted lease, or rejects and leaves nothing of the claim behind.
   async #take(claim, signal, renewed = true) {
     const core = this.#core;
-    waitsForItself(core, claim);
-    const wait = new Wait(core, signal);
+    let wait;
     try {
-      const { answer, sent } = await granted(core, claim, wait);
+      waitsForItself(core, claim);
+      wait = new Wait(core, signal);
+      const { answer, sent, waited } = await granted(core, claim, wait);
       if (wait.ended) throw wait.reason;
-      return new Hold(core, claim, answer, sent, renewed);
+      const hold = new Hold(core, claim, answer, sent, renewed);
+      if (waited > 0) tell("waited", claim, `${Math.round(waited)} ms for the key`, { waited });
+      tell("acquired", claim, "the key", { fence: hold.fence, attempt: hold.attempt });
+      return hold;
     } catch (e) {
-      if (claim.open || core.undoer.silent.has(claim.token)) core.undoer.settle(claim, "undo");
+      if (e instanceof HeldError) tell("skipped", claim, "another holder has the lock for this key", { waited: e.waited });
+      if (e instanceof UnavailableError) tell("unavailable", claim, plain(e.message), { error: e });
+      if (claim.open || core.undoer.silent.has(claim.token)) {
+        tell("undone", claim, "a claim that was not answered, or whose caller left");
+        core.undoer.settle(claim, "undo");
+      }
       throw e;
     } finally {
-      wait.done();
+      wait?.done();
     }
   }
 

@@ -3,8 +3,8 @@
 import { show } from "./arguments.js";
 
 // DibsError is the class of all errors of this library, except the TypeError of a wrong argument.
-// key is the key of the call. A message has its digest only, and what may be a secret is no
-// enumerable property, because errors end up in logs.
+// key is the key of the call. A message names it, or with secretKeys its digest. What may be a secret is
+// not an enumerable property, because errors end up in logs.
 export class DibsError extends Error {
   constructor(message, { cause, key, ...facts } = {}) {
     super(message, cause === undefined ? undefined : { cause });
@@ -22,8 +22,17 @@ function hide(error, name, value) {
 // lease of the key expires unless it is renewed, ahead is how many places at most come first, and
 // waited is how long the caller waited, in milliseconds.
 export class HeldError extends DibsError {
-  constructor(message, { left = 0, ahead = 0, waited = 0, ...rest } = {}) {
+  #look;
+
+  constructor(message, { left = 0, ahead = 0, waited = 0, look = async () => null, ...rest } = {}) {
     super(message, { left, ahead, waited, ...rest });
+    this.#look = look;
+  }
+
+  // holder asks the server who holds the key now: {host, pid, label, id, since}, since in milliseconds. It
+  // resolves to null if nobody does, the credential does not have the role look, or no server answers.
+  holder() {
+    return this.#look();
   }
 }
 
@@ -127,26 +136,26 @@ export function ofKey(e, { key }) {
 // elementError is the error of an element that failed alone.
 export function elementError({ type, detail }, claim) {
   const Kind = { lost: LostError, busy: BusyError, full: FullError, too_large: TooLargeError }[type] ?? RefusedError;
-  return new Kind(`dibs: the key ${claim.digest}: ${plain(detail || type)}`, { key: claim.key });
+  return new Kind(`dibs: the key ${claim.shown}: ${plain(detail || type)}`, { key: claim.key });
 }
 
 // refusal is the error of an answer that is no grant.
-export function refusal(claim, answer, waited = 0) {
-  const { digest, key } = claim;
+export function refusal(claim, answer, core, waited = 0) {
+  const { shown, key } = claim;
   switch (answer.state) {
     case "held": {
       const left = answer.left_ms ?? 0;
       const how = claim.wait > 0 ? `after waiting ${Math.round(waited)} ms` : `for ${left} ms more at most unless it is renewed`;
-      return new HeldError(`dibs: the key ${digest} is held, ${how}`, { key, left, ahead: answer.ahead ?? 0, waited });
+      return new HeldError(`dibs: the key ${shown} is held, ${how}`, { key, left, ahead: answer.ahead ?? 0, waited, look: () => core.calls.holder(claim) });
     }
     case "done":
-      return new DoneError(`dibs: the key ${digest} is done`, { key, record: Buffer.from(answer.record?.data ?? "", "base64"), age: answer.record?.age_ms ?? 0 });
+      return new DoneError(`dibs: the key ${shown} is done`, { key, record: Buffer.from(answer.record?.data ?? "", "base64"), age: answer.record?.age_ms ?? 0 });
     case "mismatch":
-      return new MismatchError(`dibs: the key ${digest} was used with another fingerprint`, { key });
+      return new MismatchError(`dibs: the key ${shown} was used with another fingerprint`, { key });
     case "unknown":
-      return new UnknownError(`dibs: the outcome of the attempt ${answer.id} on the key ${digest} is unknown; an operator must resolve it`, { key, id: answer.id });
+      return new UnknownError(`dibs: the outcome of the attempt ${answer.id} on the key ${shown} is unknown; an operator must resolve it`, { key, id: answer.id });
     default:
-      return new RefusedError(`dibs: the key ${digest}: the server answers with the state ${show(answer.state)}`, { key });
+      return new RefusedError(`dibs: the key ${shown}: the server answers with the state ${show(answer.state)}`, { key });
   }
 }
 

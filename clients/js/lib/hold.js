@@ -1,6 +1,7 @@
 // The lease of a claim: until when it is trusted, and how it ends.
 
-import { DibsError, LostError, RefusedError, elementError, ofKey } from "./errors.js";
+import { DibsError, LostError, RefusedError, UnavailableError, elementError, ofKey, plain } from "./errors.js";
+import { tell } from "./hooks.js";
 import { trying } from "./clock.js";
 import { bad, queries, show } from "./arguments.js";
 import { KEEP_PATIENCE, settleTrying } from "./claim.js";
@@ -16,6 +17,7 @@ export class Hold {
   unanswered = null; // the outcome of a settlement that was sent and not answered
   trusted = -Infinity; // until then it is trusted
   due = Infinity; // then it is renewed
+  tried = -Infinity; // when a renewal was sent last
   settling = null; // the last settlement that is under way
   inTransaction = false; // a transaction settles it, or did
 
@@ -52,8 +54,8 @@ export class Hold {
   reason() {
     if (this.core.closed && !this.settled && !this.lost && !this.expired) return this.core.closed;
     const call = CALLS[this.unanswered];
-    const why = this.settled ? ": it was settled" : call && !this.lost ? `, or may be: its ${call} was sent and not answered; call ${call} again, and the store decides` : "";
-    return new LostError(`dibs: the lease of the key ${this.claim.digest} is lost${why}`, { key: this.claim.key });
+    const why = this.settled ? ": it was settled" : this.stuck ? ": no renewal was sent in time, because the program's timers did not run; it was stopped, its event loop was blocked, or a test replaced them" : call && !this.lost ? `, or may be: its ${call} was sent and not answered; call ${call} again, and the store decides` : "";
+    return new LostError(`dibs: the lease of the key ${this.claim.shown} is lost${why}`, { key: this.claim.key });
   }
 
   get signal() {
@@ -85,8 +87,9 @@ export class Hold {
   expire() {
     if (this.settled || this.expired) return;
     this.expired = true;
+    this.stuck = this.due <= this.core.clock.now() && this.tried < this.due;
     this.core.renewer.remove(this);
-    this.abort(this.reason());
+    this.ends();
   }
 
   // renewed takes the answer to a renewal.
@@ -100,7 +103,15 @@ export class Hold {
   lose() {
     if (!this.settled) this.lost = true;
     this.core.renewer.remove(this);
-    if (this.lost) this.abort(this.reason());
+    if (this.lost) this.ends();
+  }
+
+  // ends tells that the lease was lost, once.
+  ends() {
+    const reason = this.reason();
+    if (!this.told) tell("lost", this.claim, "the lease", { error: reason });
+    this.told = true;
+    this.abort(reason);
   }
 
   async save(progress) {
@@ -120,6 +131,7 @@ export class Hold {
       await this.settle({ outcome });
     } catch (e) {
       if (!(e instanceof LostError)) {
+        if (e instanceof UnavailableError) tell("unavailable", this.claim, plain(e.message), { error: e });
         this.end();
         this.core.undoer.settle(this.claim, outcome);
       }
@@ -175,7 +187,7 @@ export class Hold {
     const outcome = this.settled ? null : this.unanswered;
     const call = CALLS[outcome];
     const why = call ? `may have ended while its function ran: its ${call} was sent and not answered` : "was lost while its function ran";
-    const lost = new LostError(`dibs: the lease of the key ${this.claim.digest} ${why}`, { key: this.claim.key });
+    const lost = new LostError(`dibs: the lease of the key ${this.claim.shown} ${why}`, { key: this.claim.key });
     try {
       await this.release(call && outcome !== "keep" ? outcome : "release");
     } catch (e) {
@@ -239,7 +251,7 @@ function record(data, retention) {
 function readFence(text, claim) {
   const fence = typeof text === "string" && /^\d{1,20}$/.test(text) ? BigInt(text) : -1n;
   if (fence < 0n || fence >= 1n << 64n) {
-    throw new RefusedError(`dibs: the key ${claim.digest}: the server answers with the fence ${show(text)}`, { key: claim.key });
+    throw new RefusedError(`dibs: the key ${claim.shown}: the server answers with the fence ${show(text)}`, { key: claim.key });
   }
   return fence;
 }

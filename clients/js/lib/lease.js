@@ -107,6 +107,6 @@ export class Lease {
 
   // What is printed shows no token.
   [Symbol.for("nodejs.util.inspect.custom")]() {
-    return `Lease { ${this.#hold.claim.digest} ${this.#hold.held ? "held" : "ended"} }`;
+    return `Lease { ${this.#hold.claim.shown} ${this.#hold.held ? "held" : "ended"} }`;
   }
 }

@@ -55,7 +55,7 @@ export async function runOnceIn(postgres, client, hold, lease, fn, retention, re
 async function committed(client, hold, data, retention) {
   const answer = await client.query("COMMIT");
   if (typeof answer?.command === "string" ? answer.command === "COMMIT" : await hold.findOut(data, retention)) return;
-  throw new WrongTransactionError(`dibs: COMMIT did not commit, because a statement failed after the function of once, or the connection is not in its transaction any more: nothing was done under the key ${hold.claim.digest}`, { key: hold.claim.key });
+  throw new WrongTransactionError(`dibs: COMMIT did not commit, because a statement failed after the function of once, or the connection is not in its transaction any more: nothing was done under the key ${hold.claim.shown}`, { key: hold.claim.key });
 }
 
 // keepOnce stores what the function returned or threw, and returns the record.
@@ -96,13 +96,13 @@ function lostWith(e, ran) {
 }
 
 function notKept(hold, why, ran, rerun, how = `, and ${rerun ? "the next caller runs again" : "later callers get an error that says so"}`) {
-  return new NotKeptError(`dibs: the result for the key ${hold.claim.digest} could not be stored${how}: ${plain(String(why?.message ?? why))}`, {
+  return new NotKeptError(`dibs: the result for the key ${hold.claim.shown} could not be stored${how}: ${plain(String(why?.message ?? why))}`, {
     key: hold.claim.key, result: ran.result, rerun, cause: "thrown" in ran ? ran.thrown : why,
   });
 }
 
 // recall returns the stored result, or throws the stored error.
-export function recall(done, { digest, key }) {
+export function recall(done, { shown, key }) {
   let body;
   try {
     body = readValue(done.record.toString());
@@ -111,10 +111,10 @@ export function recall(done, { digest, key }) {
   }
   if (typeof body?.error === "string") throw new RememberedError(body.error, { key });
   if (typeof body?.not_kept === "string") {
-    throw new UnrecordedError(`dibs: the function of once for the key ${digest} ran before, and its result could not be stored: ${body.not_kept}. dibs resolve --result gives callers a result, and --rerun lets the next one run`, { key });
+    throw new UnrecordedError(`dibs: the function of once for the key ${shown} ran before, and its result could not be stored: ${body.not_kept}. dibs resolve --result gives callers a result, and --rerun lets the next one run`, { key });
   }
   if (!body || typeof body !== "object" || !Object.hasOwn(body, "value")) {
-    throw new RefusedError(`dibs: the record of the key ${digest} is not one of once`, { key });
+    throw new RefusedError(`dibs: the record of the key ${shown} is not one of once`, { key });
   }
   return body.value;
 }

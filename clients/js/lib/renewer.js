@@ -52,6 +52,7 @@ export class Renewer {
 
   async renew(due, patience) {
     this.busy = true;
+    for (const hold of due) hold.tried = this.clock.now();
     for (let i = 0; i < due.length; i += MAX_ELEMENTS) {
       const holds = due.slice(i, i + MAX_ELEMENTS);
       try {

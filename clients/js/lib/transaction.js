@@ -25,15 +25,15 @@ export class Postgres {
     return (result.rows ?? result)[0].answer;
   }
 
-  async call(client, { digest, key }, name, parameters, values) {
+  async call(client, { shown, key }, name, parameters, values) {
     const named = this.name(name);
     try {
       return await client.query(`SELECT ${named}(${parameters}) AS answer`, values);
     } catch (e) {
       const cause = e;
       switch (e?.code) {
-        case "DIBS1": throw new LostError(`dibs: the lease of the key ${digest} is lost: ${e.detail}`, { key, cause });
-        case "DIBS2": throw new WrongTransactionError(`dibs: ${plain(e.message)}. Begin a transaction, write in it, and settle the key ${digest} as its last statement; the function of once begins and ends none`, { key, cause });
+        case "DIBS1": throw new LostError(`dibs: the lease of the key ${shown} is lost: ${e.detail}`, { key, cause });
+        case "DIBS2": throw new WrongTransactionError(`dibs: ${plain(e.message)}. Begin a transaction, write in it, and settle the key ${shown} as its last statement; the function of once begins and ends none`, { key, cause });
         case "42883": case "3F000": throw new RefusedError(`dibs: this database has no function ${named} of this version. Name the store's schema and prefix when you connect, or run dibs migrate (${e.message})`, { key, cause });
         case "42501": throw new ForbiddenError(`dibs: the role may not call ${named}: GRANT USAGE ON SCHEMA and EXECUTE ON FUNCTION (${e.message})`, { key, cause });
         default: throw e;

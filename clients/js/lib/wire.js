@@ -90,6 +90,16 @@ export class Calls {
     }
   }
 
+  // holder asks who holds the claim's key now, and resolves to null if the server does not say.
+  async holder({ named: { key, namespace = "" } }) {
+    if (key === undefined) return null; // the list has text keys only
+    const path = `/v1/keys?${new URLSearchParams(namespace ? { key, namespace } : { key })}`;
+    const response = await this.send(this.servers[this.current], "GET", path, "", this.timeout).catch(() => null);
+    const [entry] = response?.status === 200 ? String(response.body).split("\n") : [];
+    const [run] = parse(entry)?.runs ?? [];
+    return run ? { ...run.owner, id: run.id, since: run.since_ms ?? 0 } : null;
+  }
+
   close(closed) {
     this.closed = closed;
     this.connections.close();

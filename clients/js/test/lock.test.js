@@ -312,17 +312,20 @@ test("mismatch and unknown", async () => {
   await assert.rejects(keys.lock(other, { atMostOnce: true }, fail), (e) => e instanceof dibs.UnknownError && /^[a-z2-7]{16}$/.test(e.id));
 });
 
-test("what is printed has no key and no token", async () => {
+test("what is printed has no token, and with secretKeys no key", async () => {
   const key = unique("secret");
-  const lease = await keys.acquire(key);
-  const { message, stack } = await server.keys().acquire(key, { wait: 0 }).catch((e) => {
+  const secret = server.keys({ secretKeys: true });
+  const lease = await secret.acquire(key);
+  await assert.rejects(keys.acquire(key, { wait: 0 }), (e) => e.message.includes(JSON.stringify(key)));
+  await assert.rejects(keys.lock(Buffer.from([1, 255]), () => keys.lock(Buffer.from([1, 255]), fail)), /key 0x01ff is held/);
+  const { message, stack } = await secret.acquire(key, { wait: 0 }).catch((e) => {
     assert.ok(!inspect(e, { depth: 9 }).includes(key) && !JSON.stringify(e).includes(key));
     assert.ok(/[0-9a-f]{12}/.test(e.message));
     return e;
   });
   assert.ok(!message.includes(key) && !stack.includes(key));
   assert.equal(JSON.stringify([lease, structuredClone(lease)]), "[{},{}]"); // nobody else can own it
-  assert.match(inspect([lease, keys], { showHidden: true }), /Lease { [0-9a-f]{12} held }.*Client { unix:/s);
+  assert.match(inspect([lease, secret], { showHidden: true }), /Lease { [0-9a-f]{12} held }.*Client { unix:/s);
   await lease.release();
 });
 

@@ -257,9 +257,10 @@ export const problem = (status, name) => [status, "application/problem+json", JS
 const home = fileURLToPath(new URL("..", import.meta.url));
 
 // script runs JavaScript in a process of its own, which has the server's URL and connect.
-export function script(url, text, { env = {}, args = [] } = {}) {
-  const child = spawn(process.execPath, [...args, "--input-type=module", "-e", `import * as dibs from "dibs";\nimport { connect } from "dibs";\n${text}`], {
-    cwd: home, env: { ...process.env, DIBS_SERVER: url, ...env }, stdio: ["pipe", "pipe", process.env.DIBS_TEST_STDERR ? "inherit" : "ignore"],
+export function script(url, text, { env = {}, args = [], bare = false, stderr = process.env.DIBS_TEST_STDERR ? "inherit" : "ignore" } = {}) {
+  const imports = bare ? "" : "import * as dibs from \"dibs\";\nimport { connect } from \"dibs\";\n";
+  const child = spawn(process.execPath, [...args, "--input-type=module", "-e", `${imports}${text}`], {
+    cwd: home, env: { ...process.env, DIBS_SERVER: url, ...env }, stdio: ["pipe", "pipe", stderr],
   });
   atEnd.push(() => child.kill("SIGKILL"));
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
