@@ -88,7 +88,7 @@ class Batcher:
         self._queue: collections.deque[Item] = collections.deque()
         self._bell = Bell()
         self._alone = NOBODY
-        self._since: float | None = None  # since when a batch is under way
+        self._since: dict[int, float] = {}  # by thread: since when its batch is under way
         self._stopped = False
 
     def stop(self) -> None:
@@ -97,7 +97,7 @@ class Batcher:
 
     def ask(self, ask: Ask) -> Answer:
         timeout = self._timeout if ask.timeout is None else ask.timeout
-        if self._queue or self._since is not None or self._alone() is not None:
+        if self._queue or self._since or self._alone() is not None:
             return self._wait(Item(ask, timeout))
         alone = Alone()
         self._alone = weakref.ref(alone)
@@ -148,11 +148,12 @@ class Batcher:
 
     def _hurry(self, item: Item) -> None:
         """Send what waits behind a batch that takes long."""
-        since = self._since
-        if not item.sent and since is not None and clock.now() - since >= SLOW:
-            self._since = clock.now()
+        now = clock.now()
+        if not item.sent and now - max(list(self._since.values()), default=now) >= SLOW:
+            more = threading.Thread(target=self._drain, name="dibs batch", daemon=True)
+            self._since[-1] = now  # so that no other caller starts one
             with contextlib.suppress(RuntimeError):  # the program ends
-                threading.Thread(target=self._drain, name="dibs batch", daemon=True).start()
+                more.start()
 
     def run(self) -> None:
         while not self._stopped:
@@ -160,12 +161,14 @@ class Batcher:
             self._drain()
 
     def _drain(self) -> None:
+        me = threading.get_ident()
         while items := self._take():
-            self._since = clock.now()
+            self._since[me] = clock.now()
+            self._since.pop(-1, None)
             try:
                 self._send(items)
             finally:
-                self._since = None
+                del self._since[me]
 
     def _take(self) -> list[Item]:
         items: list[Item] = []

@@ -159,6 +159,7 @@ class Client:
         stored (it is not JSON, or too large), once raises NotKept.
         """
         if fn is None:
+            self._asked(key, options)  # so that the decoration refuses them
             return self._once_decorator(key, {"keep": keep, "max_age": max_age, "remember": remember, "rerun": rerun, "pass_lease": pass_lease,
                                               "with_origin": with_origin, "in_": in_, **options})
         function, retention = fn, read_retention(keep)
@@ -171,8 +172,6 @@ class Client:
         return result if with_origin else result.value
 
     def _once_decorator(self, key: Key, options: Any) -> Callable[[F], F]:
-        self._asked(key, {name: value for name, value in options.items() if name in OPTIONS})  # so that the decoration refuses them
-
         def decorate(fn: F) -> F:
             key_of = reads_key(key, fn)
 

@@ -147,7 +147,7 @@ class Matrix(Interrupts, Case):
                     # Again after a second: Python drops what a handler raises inside a finalizer.
                     signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.02, 1)
                     while True: step(i)
-                except Struck:
+                except (Struck, dibs.NotKept):  # while the result becomes JSON, what is raised says that it cannot
                     struck += 1
             signal.setitimer(signal.ITIMER_REAL, 0)
             # The end of the program waits for 2 seconds at most, and not for the second undo of a claim
