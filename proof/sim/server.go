@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -239,4 +241,199 @@ func (s *server) inside() *memstore.Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.store
+}
+
+// errReset is the error of a call whose connection broke.
+var errReset = errors.New("sim: the connection was reset")
+
+// link is a process's connection to the store.
+type link struct {
+	session *session
+	world   *world
+
+	mu    sync.Mutex
+	known map[store.Token]uint64 // what the process has claimed with, numbered
+}
+
+// newLink returns the connection of a session.
+func newLink(l *session) dibs.Store {
+	return &link{session: l, world: l.process.world, known: map[store.Token]uint64{}}
+}
+
+// Batching implements store.Batcher, as a store on a server or one in memory does.
+func (k *link) Batching() store.Batching { return store.Batching{Direct: k.world.plan.direct} }
+
+// Claim implements dibs.Store.
+func (k *link) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	claims = slices.Clone(claims)
+	k.mu.Lock()
+	for _, c := range claims {
+		if _, ok := k.known[c.Token]; !ok {
+			k.known[c.Token] = uint64(len(k.known) + 1)
+		}
+	}
+	k.mu.Unlock()
+	return exchange(ctx, k, 1, claims, answers, k.world.store.Claim, history.OfClaim)
+}
+
+// Renew implements dibs.Store.
+func (k *link) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
+	renewals = slices.Clone(renewals)
+	for i := range renewals {
+		renewals[i].Progress = slices.Clone(renewals[i].Progress)
+	}
+	return exchange(ctx, k, 2, renewals, errs, k.world.store.Renew, history.OfRenewal)
+}
+
+// Settle implements dibs.Store.
+func (k *link) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		settlements[i].Data = slices.Clone(settlements[i].Data)
+	}
+	return exchange(ctx, k, 3, settlements, errs, k.world.store.Settle, history.OfSettlement)
+}
+
+// Notify implements store.Notifier.
+func (k *link) Notify(wake func(store.Token, store.Answer)) (stop func()) {
+	return k.world.store.(store.Notifier).Notify(func(t store.Token, a store.Answer) { k.push(t, func() { wake(t, a) }) })
+}
+
+// push delivers a wake-up or a pushed grant, if the token is this process's and the message is
+// not lost.
+func (k *link) push(t store.Token, word func()) {
+	k.mu.Lock()
+	number, known := k.known[t]
+	k.mu.Unlock()
+	if !known {
+		return
+	}
+	trip := k.trip(4, number)
+	k.world.flights.Go(func() {
+		time.Sleep(trip.back)
+		if _, dropAnswers := k.session.process.cut(); dropAnswers || trip.backLost || !k.session.gate(trip.out%time.Microsecond) {
+			return
+		}
+		word()
+	})
+}
+
+// trip is the fate of one message and its answer.
+type trip struct {
+	out, back         time.Duration
+	outLost, backLost bool
+	reset             bool // and the caller gets the error at once
+	twice             bool
+	again             time.Duration // after which it arrives once more
+}
+
+// trip draws the fate of an exchange from what it is and when it is made.
+func (k *link) trip(verb, n uint64) trip {
+	w, p := k.world, k.session.process
+	r := w.plan.among(2, uint64(p.number), verb, uint64(w.now()), n)
+	t := trip{out: 20*time.Microsecond + rand64(r, time.Millisecond), back: 20*time.Microsecond + rand64(r, time.Millisecond)}
+	slow, lost, reset, twice := r.IntN(1000), r.IntN(1000), r.IntN(1000), r.IntN(1000)
+	if w.healed() {
+		// Nothing overtakes, as on one connection: what is undone is there by then.
+		t.out, t.back = 300*time.Microsecond, 300*time.Microsecond
+		return t
+	}
+	if slow < w.plan.slow {
+		k.delay(r, &t)
+	}
+	if lost < w.plan.lost {
+		t.outLost, t.backLost = r.IntN(2) == 0, r.IntN(2) == 0
+	}
+	if reset < w.plan.reset {
+		t.reset = true
+		t.outLost = r.IntN(2) == 0
+		t.backLost = true
+	}
+	if twice < w.plan.twice {
+		t.twice, t.again = true, rand64(r, w.plan.slowest)
+	}
+	return t
+}
+
+func (k *link) delay(r *rand.Rand, t *trip) {
+	d := rand64(r, k.world.plan.slowest)
+	if r.IntN(2) == 0 {
+		t.out += d
+	} else {
+		t.back += d
+	}
+}
+
+// exchange sends a request across the network, and waits for its answer until ctx ends. The
+// request may arrive after that.
+func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []A, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) error {
+	if k.session.isDead() {
+		return errReset
+	}
+	w, p := k.world, k.session.process
+	trip := k.trip(verb, uint64(len(qs)))
+	answers := make([]A, len(qs))
+	arrived := make(chan error, 1)
+	w.flights.Go(func() {
+		if !k.session.gate(trip.out % time.Microsecond) {
+			return
+		}
+		if ctx.Err() != nil && trip.out%2 == 0 {
+			return // it was given up before it left
+		}
+		dropRequests, _ := p.cut()
+		if trip.outLost || dropRequests {
+			w.recording.fault("lost request", p.number)
+			if trip.reset {
+				arrived <- errReset
+			}
+			return
+		}
+		if trip.out > 5*time.Millisecond || trip.back > 5*time.Millisecond {
+			w.recording.fault("delay", p.number)
+		}
+		time.Sleep(trip.out)
+		if w.healed() && ctx.Err() != nil {
+			return // what healed the network has ended its connection
+		}
+		err := call(context.Background(), qs, answers)
+		if trip.twice && err == nil && w.now()+trip.again < w.plan.faulty {
+			again(k, trip, qs, call, of)
+		}
+		time.Sleep(trip.back)
+		_, dropAnswers := p.cut()
+		switch {
+		case !k.session.gate(trip.out % time.Microsecond):
+		case trip.reset:
+			w.recording.fault("lost answer", p.number)
+			arrived <- errReset
+		case trip.backLost || dropAnswers:
+			w.recording.fault("lost answer", p.number)
+		default:
+			arrived <- err
+		}
+	})
+	select {
+	case err := <-arrived:
+		if err == nil {
+			copy(as, answers)
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// again delivers a request once more. Its answer is lost.
+func again[Q, A any](k *link, trip trip, qs []Q, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) {
+	k.world.recording.fault("sent twice", k.session.process.number)
+	ghosts := make([]history.Event, len(qs))
+	for i := range qs {
+		ghosts[i] = of(&qs[i])
+	}
+	_ = k.session.writer.Call(ghosts) // memory takes everything
+	k.world.flights.Go(func() {
+		time.Sleep(trip.again)
+		_ = call(context.Background(), qs, make([]A, len(qs)))
+	})
 }
