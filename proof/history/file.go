@@ -165,6 +165,8 @@ type Writer struct {
 	// Now is the clock, if not nil; the methods then set the times. It must not change once the
 	// Writer is in use.
 	Now func() time.Duration
+	// Ended, if not nil, reports whether the process has ended: then nothing is written.
+	Ended func() bool
 
 	process, restarts int
 
@@ -247,6 +249,9 @@ func (w *Writer) now() time.Duration {
 }
 
 func (w *Writer) add(e *Event) error {
+	if w.Ended != nil && w.Ended() {
+		return nil
+	}
 	if w.memory != nil {
 		w.memory.mu.Lock()
 		defer w.memory.mu.Unlock()

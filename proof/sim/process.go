@@ -55,7 +55,8 @@ func (p *process) start() {
 		store = w.client(store)
 	}
 	l.writer = w.recording.writer(p.number, l.number)
-	l.store = &sessionStore{history.Record(store, l.writer, nil), l}
+	l.writer.Ended = l.isDead
+	l.store = history.Record(store, l.writer, nil)
 	client, err := dibs.New(l.store, &dibs.Options{TTL: w.plan.ttl, Timeout: w.plan.timeout, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		panic(err) // the options are wrong
@@ -235,43 +236,4 @@ func (t *recording) events() []history.Event {
 		number(&all[i].Token)
 	}
 	return all
-}
-
-// sessionStore is the store of a session. After the process was killed it makes no calls, and
-// the history has none.
-type sessionStore struct {
-	recorded dibs.Store
-	session  *session
-}
-
-// Batching implements store.Batcher.
-func (m *sessionStore) Batching() store.Batching { return m.recorded.(store.Batcher).Batching() }
-
-// Notify implements store.Notifier.
-func (m *sessionStore) Notify(wake func(store.Token, store.Answer)) (stop func()) {
-	return m.recorded.(store.Notifier).Notify(wake)
-}
-
-// Claim implements dibs.Store.
-func (m *sessionStore) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
-	if m.session.isDead() {
-		return errReset
-	}
-	return m.recorded.Claim(ctx, claims, answers)
-}
-
-// Renew implements dibs.Store.
-func (m *sessionStore) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
-	if m.session.isDead() {
-		return errReset
-	}
-	return m.recorded.Renew(ctx, renewals, errs)
-}
-
-// Settle implements dibs.Store.
-func (m *sessionStore) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
-	if m.session.isDead() {
-		return errReset
-	}
-	return m.recorded.Settle(ctx, settlements, errs)
 }

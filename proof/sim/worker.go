@@ -25,7 +25,7 @@ func newWorker(l *session, n int) *worker {
 	w := &worker{session: l, world: l.process.world}
 	w.Actor = &workload.Actor{
 		Rand: p.among(4, uint64(l.process.number), uint64(l.number), uint64(n)), Program: w,
-		Client: l.client, Store: l.store, Recorder: l.store.(*sessionStore).recorded,
+		Client: l.client, Store: l.store,
 		TTL: p.ttl, PlaceTTL: min(p.ttl*2, placeStands), Timeout: p.timeout, Pushes: p.pushes,
 		Places: &w.world.places,
 	}
@@ -73,9 +73,7 @@ func (w *worker) Next() string { return strconv.FormatUint(w.world.next(), 10) }
 
 // Note implements workload.Program.
 func (w *worker) Note(e history.Event) {
-	if !w.session.isDead() {
-		_ = w.session.writer.Happened(e) // memory takes everything
-	}
+	_ = w.session.writer.Happened(e) // memory takes everything
 }
 
 // Crash does nothing, because a process is killed from outside, at any moment.

@@ -94,7 +94,7 @@ func (w *worker) lane(ctx context.Context, i int) *lane {
 	l := &lane{worker: w, ctx: ctx}
 	l.Actor = &workload.Actor{
 		Rand: rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Restarts)<<16|uint64(i))), Program: l,
-		Client: w.client, Store: w.store, Recorder: w.store, Transactor: w.tx,
+		Client: w.client, Store: w.store, Transactor: w.tx,
 		TTL: w.task.TTL, PlaceTTL: w.task.TTL, Timeout: w.task.TTL, Pushes: true, Patience: 3 * w.task.TTL, Places: &w.places,
 		Step: l.step,
 		Insert: func(ctx context.Context, key, result string) error {

@@ -63,9 +63,8 @@ type Program interface {
 type Actor struct {
 	*rand.Rand
 	Program
-	Client   *dibs.Client
-	Store    dibs.Store // that the client has
-	Recorder dibs.Store // history.Record of it
+	Client *dibs.Client
+	Store  dibs.Store // that the client has, of history.Record
 
 	// Transactor has the transactions of Tx, and Insert writes an effect in one of them. Without a
 	// database they are nil.
@@ -215,7 +214,7 @@ func (a *Actor) settle(ctx context.Context, lease *dibs.Lease, k Key) bool {
 // holder that was stopped after it looked.
 func (a *Actor) Section(lease *dibs.Lease, k Key) {
 	here := history.Event{
-		Kind: history.Enter, Key: k.Name, Token: history.Token(a.Recorder, lease.ID()), Fence: lease.Fence(), Permits: k.Permits, Weight: k.Weight,
+		Kind: history.Enter, Key: k.Name, Token: history.Token(a.Store, lease.ID()), Fence: lease.Fence(), Permits: k.Permits, Weight: k.Weight,
 	}
 	a.Note(here)
 	ctx := lease.Context()

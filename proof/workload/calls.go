@@ -76,7 +76,7 @@ func (a *Actor) effect(ctx context.Context, k Key) (r result, err error) {
 	if !a.Gate() {
 		return r, ErrWork
 	}
-	here := history.Event{Kind: history.Enter, Key: k.Name, Token: history.Token(a.Recorder, lease.ID()), Fence: lease.Fence(), Permits: 1}
+	here := history.Event{Kind: history.Enter, Key: k.Name, Token: history.Token(a.Store, lease.ID()), Fence: lease.Fence(), Permits: 1}
 	a.Note(here)
 	defer func() {
 		here.Kind, here.Error = history.Leave, whyOver(lease)
