@@ -32,8 +32,6 @@ var asking = http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{Di
 // PatroniOptions describes PostgreSQL servers under Patroni. nil and the zero value mean three
 // servers, of which two have every commit that is acknowledged.
 type PatroniOptions struct {
-	// Nodes is how many PostgreSQL servers there are; 0: 3.
-	Nodes int
 	// MaxConnections is max_connections; 0: 100.
 	MaxConnections int
 	// Asynchronous leaves out synchronous_mode, and synchronous_mode_strict with it.
@@ -86,7 +84,7 @@ func (c *PatroniCluster) start(owner Owner, o *PatroniOptions) error {
 	if c.Etcd, err = newEtcd(owner, nil); err != nil {
 		return err
 	}
-	for i := range cmp.Or(o.Nodes, 3) {
+	for i := range 3 {
 		n, err := newPatroniNode(owner, c.Etcd, fmt.Sprint("node", i+1), path, filepath.Dir(postgres), o)
 		if err != nil {
 			return err

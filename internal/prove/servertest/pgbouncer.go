@@ -26,11 +26,6 @@ type PgBouncerOptions struct {
 	Mode string
 	// PoolSize is default_pool_size, the connections for each user and database. 0: 20.
 	PoolSize int
-	// MaxClients is max_client_conn; 0: 1000.
-	MaxClients int
-	// PreparedStatements is max_prepared_statements. PgBouncer before 1.21 refuses to
-	// start with it, see PgBouncerServer.Tracks. 0: the default of the version.
-	PreparedStatements int
 	// Through is an address that leads to the server; "": the server's own.
 	Through string
 	// Settings are more lines of its configuration, which override the others:
@@ -97,10 +92,7 @@ func (o *PgBouncerOptions) config(f *folder, at *port, backend *PostgresServer) 
 		"admin_users = postgres",
 		"pool_mode = " + cmp.Or(o.Mode, "transaction"),
 		fmt.Sprintf("default_pool_size = %d", cmp.Or(o.PoolSize, 20)),
-		fmt.Sprintf("max_client_conn = %d", cmp.Or(o.MaxClients, 1000)),
-	}
-	if o.PreparedStatements != 0 {
-		lines = append(lines, fmt.Sprintf("max_prepared_statements = %d", o.PreparedStatements))
+		"max_client_conn = 1000",
 	}
 	return strings.Join(append(lines, o.Settings...), "\n") + "\n"
 }
@@ -134,15 +126,4 @@ func (s *PgBouncerServer) Console(command string) [][]string {
 
 func (s *PgBouncerServer) ask(database, sql string) ([][]string, error) {
 	return s.backend.psql("127.0.0.1", s.port).query(database, sql)
-}
-
-// Tracks reports whether this version supports prepared statements in transaction mode.
-func (s *PgBouncerServer) Tracks() bool {
-	s.owner.Helper()
-	for _, row := range s.Console("SHOW CONFIG") {
-		if row[0] == "max_prepared_statements" {
-			return true
-		}
-	}
-	return false
 }

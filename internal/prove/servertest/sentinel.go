@@ -14,12 +14,8 @@ import (
 // SentinelOptions describes a master with sentinels. nil and the zero value mean three
 // sentinels, a master and one replica.
 type SentinelOptions struct {
-	// Sentinels is the number of sentinels; more than half must agree. 0: 3.
-	Sentinels int
 	// Replicas is the number of replicas. 0: 1.
 	Replicas int
-	// Name is the sentinels' name of the master. "": "dibs".
-	Name string
 	// DownAfter is how long a master may be silent before it counts as down. 0: 2 s. A
 	// replica is promoted a second or two later. Set a minute in tests that must not have
 	// a failover on a busy machine.
@@ -42,7 +38,7 @@ type Sentinels struct {
 func RedisSentinel(owner Owner, o *SentinelOptions) *Sentinels {
 	owner.Helper()
 	o = options(o)
-	s := &Sentinels{owner: owner, name: cmp.Or(o.Name, "dibs")}
+	s := &Sentinels{owner: owner, name: "dibs"}
 	if err := s.start(o); err != nil {
 		owner.Fatalf("starting sentinels: %v", err)
 	}
@@ -66,12 +62,11 @@ func (s *Sentinels) start(o *SentinelOptions) error {
 	}
 	s.servers = append([]*RedisServer{master}, replicas...)
 
-	n := cmp.Or(o.Sentinels, 3)
 	silence := cmp.Or(o.DownAfter, 2*time.Second).Milliseconds()
 	watch := RedisOptions{Valkey: server.Valkey, TLS: server.TLS, role: redisRole{
 		sentinel: true,
 		lines: []string{
-			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s %d", s.name, master.port, n/2+1),
+			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s 2", s.name, master.port),
 			fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.name, silence),
 			// After a failed election a failover is tried again after twice this.
 			fmt.Sprintf("sentinel failover-timeout %s 2000", s.name),
@@ -85,7 +80,7 @@ func (s *Sentinels) start(o *SentinelOptions) error {
 	if server.Password != "" {
 		watch.role.lines = append(watch.role.lines, fmt.Sprintf("sentinel auth-pass %s %s", s.name, quote(server.Password)))
 	}
-	s.sentinels, err = startAll(s.owner, slices.Repeat([]*RedisOptions{&watch}, n))
+	s.sentinels, err = startAll(s.owner, slices.Repeat([]*RedisOptions{&watch}, 3))
 	return err
 }
 
