@@ -20,29 +20,15 @@ import (
 // nothing then, and the transaction can go on. After other errors of the server it cannot. At
 // REPEATABLE READ and SERIALIZABLE the server has a conflict (40001) if the snapshot is older than the
 // claim, so make it the first statement.
-func (s *Store) Holder(tx pgx.Tx) store.Holder {
-	if tx == nil {
-		return &holder{}
-	}
-	return &holder{s: s, ask: func(ctx context.Context, sql string, to *sql.NullInt64, args ...any) error {
-		return tx.QueryRow(ctx, sql, args...).Scan(to)
-	}}
-}
+func (s *Store) Holder(tx pgx.Tx) store.Holder { return &holder{s, inPgx(tx)} }
 
 // SQLHolder is Holder for database/sql.
-func (s *Store) SQLHolder(tx *sql.Tx) store.Holder {
-	if tx == nil {
-		return &holder{}
-	}
-	return &holder{s: s, ask: func(ctx context.Context, sql string, to *sql.NullInt64, args ...any) error {
-		return tx.QueryRowContext(ctx, sql, args...).Scan(to)
-	}}
-}
+func (s *Store) SQLHolder(tx *sql.Tx) store.Holder { return &holder{s, inSQL(tx)} }
 
 // holder holds leases in the transaction that ask queries.
 type holder struct {
 	s   *Store
-	ask func(ctx context.Context, sql string, to *sql.NullInt64, args ...any) error
+	ask txQuery
 }
 
 // Hold implements store.Holder, with one statement.

@@ -27,31 +27,36 @@ const reserveInSQL = "SELECT pg_catalog.bool_and(@reserve_in(c.key, c.place_ttl:
 //
 // Reserve returns ErrOtherDatabase if the transaction is not in the store's database. It has done
 // nothing then, and the transaction can go on. After other errors of the server it cannot.
-func (s *Store) Reserver(tx pgx.Tx) store.Reserver {
-	if tx == nil {
-		return &reserver{}
-	}
-	return &reserver{s: s, ask: func(ctx context.Context, sql string, args ...any) (same bool, err error) {
-		err = tx.QueryRow(ctx, sql, args...).Scan(&same)
-		return same, err
-	}}
-}
+func (s *Store) Reserver(tx pgx.Tx) store.Reserver { return &reserver{s, inPgx(tx)} }
 
 // SQLReserver is Reserver for database/sql.
-func (s *Store) SQLReserver(tx *sql.Tx) store.Reserver {
-	if tx == nil {
-		return &reserver{}
-	}
-	return &reserver{s: s, ask: func(ctx context.Context, sql string, args ...any) (same bool, err error) {
-		err = tx.QueryRowContext(ctx, sql, args...).Scan(&same)
-		return same, err
-	}}
-}
+func (s *Store) SQLReserver(tx *sql.Tx) store.Reserver { return &reserver{s, inSQL(tx)} }
 
 // reserver reserves places in the transaction that ask queries.
 type reserver struct {
 	s   *Store
-	ask func(ctx context.Context, sql string, args ...any) (bool, error)
+	ask txQuery
+}
+
+// txQuery queries one value in a transaction of the application; nil: there is none.
+type txQuery func(ctx context.Context, sql string, to any, args ...any) error
+
+func inPgx(tx pgx.Tx) txQuery {
+	if tx == nil {
+		return nil
+	}
+	return func(ctx context.Context, sql string, to any, args ...any) error {
+		return tx.QueryRow(ctx, sql, args...).Scan(to)
+	}
+}
+
+func inSQL(tx *sql.Tx) txQuery {
+	if tx == nil {
+		return nil
+	}
+	return func(ctx context.Context, sql string, to any, args ...any) error {
+		return tx.QueryRowContext(ctx, sql, args...).Scan(to)
+	}
 }
 
 // reservation has the parameters of reserve_in.
@@ -98,8 +103,8 @@ func (r *reserver) Reserve(ctx context.Context, claims []store.Claim) error {
 
 // reserve reserves the places.
 func (r *reserver) reserve(ctx context.Context, claims string) error {
-	return r.s.same(ctx, func(store string) (bool, error) {
-		same, err := r.ask(ctx, r.s.names.sql(reserveInSQL), store, claims)
+	return r.s.same(ctx, func(store string) (same bool, err error) {
+		err = r.ask(ctx, r.s.names.sql(reserveInSQL), &same, store, claims)
 		return same, inFailed(err, "a place is written")
 	})
 }
