@@ -16,7 +16,7 @@ if hasattr(time, "CLOCK_BOOTTIME"):
 
 
 class Clock:
-    """The clock of a client. That of dibs.testing stands still until it is moved."""
+    """The clock of a client. That of dibs.testing is paused until it is moved."""
 
     def now(self) -> float:
         return now()
