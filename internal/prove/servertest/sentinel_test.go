@@ -11,7 +11,7 @@ func TestRedisSentinel(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]*SentinelOptions{
 		"default":            nil,
-		"password, TLS, two": {Name: "orders", Replicas: 2, Redis: &RedisOptions{Password: `a "b`, TLS: true}},
+		"password, TLS, two": {Replicas: 2, Redis: &RedisOptions{Password: `a "b`, TLS: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
