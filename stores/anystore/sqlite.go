@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
@@ -16,12 +18,10 @@ import (
 	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
-var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:/PATH", parse: func(url string) (address, error) {
-	path, query, asked := strings.Cut(strings.TrimPrefix(url, "sqlite:"), "?")
-	rest := strings.TrimPrefix(url, "sqlite:"+path)
+var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:/PATH", parse: func(text string) (address, error) {
+	path, query, asked := strings.Cut(strings.TrimPrefix(text, "sqlite:"), "?")
+	rest := strings.TrimPrefix(text, "sqlite:"+path)
 	switch {
-	case asked && query != "shared=true" && query != "shared=false":
-		return nil, errors.New("after ? only shared=true is possible, for a file of an application; the name of a store's file cannot have a ?")
 	case path == "":
 		return nil, errors.New("the path is missing: write sqlite:/PATH, as in sqlite:/var/lib/dibs/dibs.db")
 	case strings.HasPrefix(path, "//") && !strings.HasPrefix(path, "///"):
@@ -36,8 +36,37 @@ var sqliteKind = kind{schemes: []string{"sqlite"}, form: "sqlite:/PATH", parse: 
 	case !filepath.IsAbs(path):
 		return nil, fmt.Errorf("the path %s is relative, so it is another store in each folder: write %s", path, whole(path, rest))
 	}
-	return sqliteAddress{url: url, path: path, shared: query == "shared=true"}, nil
+	options, err := sqliteOptions(query, asked)
+	return sqliteAddress{url: text, path: path, options: options}, err
 }}
+
+// sqliteOptions reads the parameters of a URL.
+func sqliteOptions(query string, asked bool) (o sqlitestore.Options, err error) {
+	values, err := url.ParseQuery(query)
+	if asked && (err != nil || len(values) == 0) {
+		return o, errSQLiteParameter
+	}
+	for name, all := range values {
+		value := all[len(all)-1]
+		switch {
+		case len(all) > 1:
+			return o, fmt.Errorf("the parameter %s is there twice", name)
+		case name == "shared" && (value == "true" || value == "false"):
+			o.Shared = value == "true"
+		case name == "shared":
+			return o, fmt.Errorf("shared is %q; write shared=true for a file of an application", value)
+		case name == "lock_wait":
+			if o.LockWait, err = time.ParseDuration(value); err != nil || o.LockWait < time.Millisecond {
+				return o, fmt.Errorf("lock_wait is %q; write a time of at least 1ms, such as lock_wait=10s", value)
+			}
+		default:
+			return o, fmt.Errorf("%q is not a parameter: %w", name, errSQLiteParameter)
+		}
+	}
+	return o, nil
+}
+
+var errSQLiteParameter = errors.New("after ? there can be shared=true, for a file of an application, and lock_wait=10s, with & between them; the name of a store's file cannot have a ?")
 
 // whole returns the URL with the absolute path that a relative one may have meant. rest is what
 // follows the path.
@@ -56,9 +85,9 @@ func whole(path, rest string) string {
 
 // sqliteAddress is the URL of a store in a file.
 type sqliteAddress struct {
-	url    string
-	path   string // absolute
-	shared bool   // with the tables of an application
+	url     string
+	path    string // absolute
+	options sqlitestore.Options
 }
 
 func (a sqliteAddress) String() string  { return a.url }
@@ -69,18 +98,18 @@ func (a sqliteAddress) check(context.Context) ([]store.Finding, error) { return 
 
 func (a sqliteAddress) find() error {
 	if !exists(a.path) {
-		return fmt.Errorf("there is no file %s; name another store with --store or DIBS_STORE", a.path)
+		return fmt.Errorf("there is no file %s: the first dibs run, serve or proxy makes it; if one runs already, name its store with --store or DIBS_STORE", a.path)
 	}
 	return nil
 }
 
 func (a sqliteAddress) open(context.Context) (*Store, error) {
-	f, err := sqlitestore.Open(a.path, &sqlitestore.Options{Shared: a.shared})
+	f, err := sqlitestore.Open(a.path, &a.options)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{Store: f, address: a, close: f.Close, version: sqliteVersion}
-	if a.shared {
+	if a.options.Shared {
 		s.database = func() (*Database, error) {
 			db, err := f.OpenDB()
 			if err != nil {

@@ -1,13 +1,17 @@
 package anystore
 
 import (
+	"cmp"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
 )
 
 // TestURL: a URL that names no store is refused, without repeating a password.
@@ -42,7 +46,18 @@ func TestURL(t *testing.T) {
 		{"sqlite::memory:", "memory:"},
 		{"sqlite:file:dibs.db", "write the path alone"},
 		{"sqlite:file:///srv/dibs.db", "write the path alone"},
-		{"sqlite:dibs.db?share=1", "shared=true"},
+		{"sqlite:dibs.db?share=1", "is relative"},
+		{"sqlite:/dibs.db?share=1", `"share" is not a parameter: after ? there can be shared=true, for a file of an application, and lock_wait=10s`},
+		{"sqlite:/dibs.db?", "after ? there can be"},
+		{"sqlite:/what?.db", `".db" is not a parameter`},
+		{"sqlite:/dibs.db?shared=yes", `shared is "yes"; write shared=true`},
+		{"sqlite:/dibs.db?shared", `shared is ""; write shared=true`},
+		{"sqlite:/dibs.db?shared=true&shared=false", "there twice"},
+		{"sqlite:/dibs.db?lock_wait=10", `lock_wait is "10"; write a time of at least 1ms, such as lock_wait=10s`},
+		{"sqlite:/dibs.db?lock_wait=0s", "at least 1ms"},
+		{"sqlite:/dibs.db?lock_wait=-1s", "at least 1ms"},
+		{"sqlite:/dibs.db?lock_wait=", "at least 1ms"},
+		{"sqlite:/dibs.db?lock_wait=1us&shared=true", "at least 1ms"},
 		{"sqlite:/srv/dibs.db ", "a space, a line break"},
 		{"sqlite: /srv/dibs.db", "a space, a line break"},
 		{"sqlite:/srv/dibs.db\r", "a space, a line break"},
@@ -133,6 +148,29 @@ func TestUnusable(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(text); !strings.HasPrefix(string(b), "Dear diary") {
 		t.Errorf("the text is now %q", b)
+	}
+}
+
+// TestLockWait: the URL of a file says how long a call waits while another program has the file locked.
+func TestLockWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	url := "sqlite:" + path + "?lock_wait=70ms"
+	s, err := Open(t.Context(), url, ToUse)
+	testkit.Must(t, err)
+	defer s.Close()
+	db, err := sql.Open("sqlite", path)
+	testkit.Must(t, err)
+	defer db.Close()
+	conn, err := db.Conn(t.Context())
+	testkit.Must(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	testkit.Must(t, err)
+	answers := make([]store.Answer, 1)
+	err = s.Store.Claim(t.Context(), []store.Claim{{Key: store.Key{Name: "k"}, Token: store.Token{1}, TTL: time.Minute, Permits: 1, Weight: 1}}, answers)
+	says(t, cmp.Or(err, answers[0].Err), "for more than 70ms")
+	if s.String() != url {
+		t.Errorf("the store is %s; want %s", s, url)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 // Names of Findings.
 const (
+	findFolder     = "folder"
 	findFilesystem = "filesystem"
 	findMount      = "mount"
 	findReadable   = "readable"
@@ -53,6 +55,25 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 		return nil, err
 	}
 	return f.findings(), nil
+}
+
+// CheckPlace finds what is wrong with the place of a file that Open has not made yet: its folder, the
+// filesystem and the clock. It makes nothing. The names of its findings are those of Check, and folder.
+func CheckPlace(path string) []store.Finding {
+	var c storekit.Checkup
+	n, err := resolve(path)
+	if err != nil {
+		c.Danger(true, findFolder, fmt.Sprintf("The file cannot be made: %v.", err), "Make the folder for the user of the programs, or name another one.")
+		return c.Findings()
+	}
+	folder := filepath.Dir(n.full)
+	c.Danger(errors.Is(writable(folder), ErrReadOnly), findFolder,
+		fmt.Sprintf("This user may make no file in %s.", folder), "Give the folder to the user of the programs, or name another one.")
+	f := &facts{filesystem: filesystemOf(folder)}
+	f.clockSource, f.ownTime = clockFacts()
+	checkFilesystem(&c, f.filesystem)
+	f.checkTime(&c)
+	return c.Findings()
 }
 
 // facts are the measurements of Check.

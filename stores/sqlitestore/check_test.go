@@ -211,3 +211,29 @@ func TestFilesystem(t *testing.T) {
 		t.Errorf("what is not there is %+v", fs)
 	}
 }
+
+// TestCheckPlace: before there is a file, its folder and the filesystem are looked at, and nothing is made.
+func TestCheckPlace(t *testing.T) {
+	folder := t.TempDir()
+	testkit.Must(t, os.Symlink(filepath.Join(folder, "gone", "dibs.db"), filepath.Join(folder, "link.db")))
+	for name, want := range map[string]string{"dibs.db": "", "gone/dibs.db": "its folder does not exist", "link.db": "its folder does not exist"} {
+		says := ""
+		for _, f := range CheckPlace(filepath.Join(folder, name)) {
+			if f.Name == findFolder {
+				says = f.What
+			}
+		}
+		if (says != "") != (want != "") || !strings.Contains(says, want) {
+			t.Errorf("%s: %q; want %q", name, says, want)
+		}
+	}
+	if made, err := os.ReadDir(folder); err != nil || len(made) != 1 {
+		t.Errorf("the folder has %v, %v", made, err)
+	}
+	if fs := filesystemOf("/dev/shm"); fs.trait == inMemory {
+		found := CheckPlace("/dev/shm/dibs-that-nobody-makes.db")
+		if len(found) == 0 || found[0].Name != findFilesystem || found[0].Severity != store.SeverityDangerous {
+			t.Errorf("a file in memory: %v", found)
+		}
+	}
+}

@@ -55,7 +55,8 @@ proxy uses. Prints what it finds, the worst first, each with its cure:
   unchecked   the check was not possible
 
 Changes nothing. The last line has the backend, its version and the median time
-of a question to it. Exits with 1 if something is dangerous, and with 64 if the
+of a question to it. While no program has made the file of a SQLite store yet,
+its place is checked. Exits with 1 if something is dangerous, and with 64 if the
 configuration has an error. --json prints one object a line: the findings, then
 the backend.
 
@@ -145,6 +146,9 @@ func (p *program) ask(ctx context.Context) ([]store.Finding, *lookJSON, error) {
 	url, err := p.storeOf()
 	if err != nil {
 		return nil, nil, err
+	}
+	if found, ok := anystore.CheckPlace(url); ok {
+		return found, nil, nil
 	}
 	store, err := anystore.Open(ctx, url, anystore.ToCheck)
 	if err != nil {

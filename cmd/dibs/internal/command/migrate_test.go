@@ -88,7 +88,7 @@ func (b *bench) schema(t *testing.T) string {
 // no command that looks at what others left there: a misspelt path would show an empty store.
 func TestMissingFile(t *testing.T) {
 	t.Parallel()
-	for _, args := range []string{"ls", "show k", "release k --yes", "forget k --yes", "resolve k --rerun --yes", "prune", "doctor"} {
+	for _, args := range []string{"ls", "show k", "release k --yes", "forget k --yes", "resolve k --rerun --yes", "prune"} {
 		b := newBench(t)
 		b.says(t, 69, "", "there is no file "+b.path("dibs.db"), strings.Fields(args)...)
 		if b.exists("dibs.db") {
