@@ -80,7 +80,8 @@ func TestReadmeCode(t *testing.T) {
 	testkit.Must(t, err)
 	testkit.Must(t, os.Symlink(clone, b.path("dibs")))
 	cmd := exec.Command("sh", "-ec", "go mod init example.org/shop\n"+found[1]+"go vet .\nbin/dibs --version >version")
-	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "GOBIN="+b.path("bin"))
+	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "GOBIN="+b.path("bin"),
+		"CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath") // as make build, so that it is compiled once
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", found[1], err, out)
 	}

@@ -79,30 +79,3 @@ func TestMCPFailure(t *testing.T) {
 		}
 	}
 }
-
-// TestMCPTargets: a call at one target never gets the result of a call at another one, nor of another
-// tool, however keys are found.
-func TestMCPTargets(t *testing.T) {
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		text, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"result":{"of":%q,"asked":%s}}`, r.RequestURI, text)
-	})
-	for _, flags := range []string{
-		"", "--key-per=request", "--key-per=path --key=json:/params/arguments/id", "--scope=none --key=header:X-None --tool-windows=get_order=10m,charge=10m",
-	} {
-		p := start(t, up, "", append([]string{"--for=mcp"}, strings.Fields(flags)...)...)
-		for range 2 {
-			for _, target := range []string{"/mcp?api_key=alice", "/mcp?api_key=bob", "/mcp", "/mcp/", "/other"} {
-				for _, tool := range []string{"get_order", "charge"} {
-					call := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":{"id":"A17"},"_meta":{%q:"k"}}}`, tool, idempotency.MCPKey)
-					res := post(t, p.url+target, call)
-					text, err := io.ReadAll(res.Body)
-					testkit.Must(t, err)
-					if want := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"result":{"of":%q,"asked":%s}}`, target, call); string(text) != want {
-						t.Errorf("%s: %s at %s is answered %d %s", flags, tool, target, res.StatusCode, text)
-					}
-				}
-			}
-		}
-	}
-}

@@ -58,57 +58,6 @@ func TestRequestsWithoutCredentialsAreLogged(t *testing.T) {
 	}
 }
 
-// TestACookieSessionIsLogged: with a session that is kept in its cookie, the retry that has the new
-// cookie runs, and the log says once that retries will not be recognised.
-func TestACookieSessionIsLogged(t *testing.T) {
-	var runs atomic.Int64
-	p := start(t, origin(t, func(w http.ResponseWriter, r *http.Request) {
-		n := runs.Add(1)
-		w.Header().Set("Set-Cookie", fmt.Sprintf("session=value-%d; Path=/", n))
-		fmt.Fprint(w, n)
-	}), "", "--scope=cookie:session")
-	for i, cookie := range []string{"value-0", "value-1", "value-0", "value-2"} {
-		_, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\nCookie: session="+cookie+"\r\nContent-Length: 0\r\n\r\n")
-		if want := []string{"1", "2", "1", "3"}[i]; body != want {
-			t.Errorf("with the cookie %s the answer is that of run %s; want %s", cookie, body, want)
-		}
-	}
-	p.stop()
-	if log := p.logs.String(); strings.Count(log, "retries will not be recognised") != 1 || !strings.Contains(log, "part=cookie:session") || strings.Contains(log, "value-") {
-		t.Errorf("the log is\n%s", log)
-	}
-}
-
-// TestAnOrderIsNoEvent: behind --for webhook each state of an order reaches the origin, and an event
-// that a header names reaches it once, even if its body differs, which the log says.
-func TestAnOrderIsNoEvent(t *testing.T) {
-	var runs atomic.Int64
-	p := start(t, origin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, runs.Add(1)) }), "", "--for=webhook")
-	ask := func(header, body string) string {
-		_, answer := send(t, p.url, fmt.Sprintf("POST /hooks HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body))
-		return answer
-	}
-	for i, test := range [][2]string{
-		{"", `{"id":727,"status":"processing"}`},
-		{"", `{"id":727,"status":"completed"}`},
-		{"Content-Type: application/x-www-form-urlencoded\r\n", "id=tr_1"},
-		{"Content-Type: application/x-www-form-urlencoded\r\n", "id=tr_1"},
-		{"X-GitHub-Delivery: g\r\nX-GitHub-Hook-ID: 1\r\n", "a"},
-		{"X-GitHub-Delivery: g\r\nX-GitHub-Hook-ID: 1\r\n", "b"},
-		{"X-GitHub-Delivery: g\r\nX-GitHub-Hook-ID: 2\r\n", "a"},
-	} {
-		if answer, want := ask(test[0], test[1]), []string{"1", "2", "3", "4", "5", "5", "6"}[i]; answer != want {
-			t.Errorf("%s%s was answered by run %s; want %s", test[0], test[1], answer, want)
-		}
-	}
-	p.stop()
-	for _, want := range []string{"it runs without a guard", "one key came with two different requests"} {
-		if log := p.logs.String(); strings.Count(log, want) != 1 {
-			t.Errorf("the log has not once %q:\n%s", want, log)
-		}
-	}
-}
-
 // TestWarningsNameFlags: a warning of the middleware names the flag that cures it, and no field in Go.
 func TestWarningsNameFlags(t *testing.T) {
 	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "routes:\n  - path: /a\n    fingerprint: key\n  - path: /b\n    key: header:X-Id\n  - path: /mcp\n    for: mcp\n    tool-windows: chagre=10m\n")

@@ -22,6 +22,8 @@ import (
 	"github.com/dibs-go/dibs/stores/memstore"
 )
 
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
+
 // running is a proxy that serves.
 type running struct {
 	url, admin string

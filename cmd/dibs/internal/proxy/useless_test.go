@@ -211,7 +211,9 @@ func TestMethodsOfRoutes(t *testing.T) {
 		return newBareOrigin(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(name), name)).url
 	}
 	p := start(t, named("top"), "methods: [PUT]\nroutes:\n  - {methods: [POST], upstream: '"+named("posts")+"'}\n  - {path: /files/a%20b, upstream: '"+named("files")+"'}\n")
-	for request, want := range map[string]string{} {
+	for request, want := range map[string]string{
+		"POST /": "posts", "PUT /": "top", "GET /": "top", "GET /files/a%20b": "files", "GET /files/a+b": "top",
+	} {
 		if _, body := send(t, p.url, request+" HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"); body != want {
 			t.Errorf("%s went to %s; want %s", request, body, want)
 		}
