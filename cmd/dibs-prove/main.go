@@ -114,7 +114,8 @@ func runTorture(ctx context.Context, args []string, stdout, stderr io.Writer, ge
 	flags.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
 	flags.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "how many processes use the store, 1 to 64")
 	flags.Var((*quantity.DurationFlag)(&o.TTL), "lease", "the TTL of leases, 1s to 1m")
-	flags.StringVar(&o.URL, "store", getenv("DIBS_STORE"), "the `URL` of the store: see dibs help store; from DIBS_STORE if that is set")
+	url, fault := anystore.FromEnvironment(getenv)
+	flags.StringVar(&o.URL, "store", url, "the `URL` of the store: see dibs help store; from DIBS_STORE, or the file of DIBS_STORE_FILE, if that is set")
 	asJSON := flags.Bool("json", false, "print the report as JSON")
 	err := flags.Parse(args)
 	switch {
@@ -126,6 +127,8 @@ func runTorture(ctx context.Context, args []string, stdout, stderr io.Writer, ge
 		return codeOK
 	case err == nil && flags.NArg() > 0:
 		err = fmt.Errorf("%q is not a flag, and dibs-prove torture takes nothing else", flags.Arg(0))
+	case err == nil && o.URL == "" && fault != nil:
+		err = fault
 	case err == nil:
 		err = validate(&o)
 	}

@@ -15,7 +15,11 @@ import (
 func ExampleOpen() {
 	os.Setenv("DIBS_STORE", "memory:") // as the operator does who starts the program
 	ctx := context.Background()
-	opened, err := anystore.Open(ctx, os.Getenv("DIBS_STORE"), anystore.ToUse)
+	url, err := anystore.FromEnvironment(os.Getenv)
+	if err != nil {
+		log.Fatal(err)
+	}
+	opened, err := anystore.Open(ctx, url, anystore.ToUse)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // inMemory is the finding about every store in memory.
@@ -15,6 +16,21 @@ var inMemory = store.Finding{
 	Name: "memory", Severity: store.SeverityAdvice,
 	What: "The store is a part of one process: no other process shares it, and it ends with the process.",
 	Cure: "Name a file, sqlite:/PATH, or a database server with --store or DIBS_STORE.",
+}
+
+// CheckPlace finds what is wrong with the place of a store's file that no program has made yet, and says
+// that there is none. ok is false if there is a file, or the store has none: then Open it, and Check.
+func CheckPlace(url string) (found []store.Finding, ok bool) {
+	a, err := parse(url)
+	f, isFile := a.(sqliteAddress)
+	if err != nil || !isFile || exists(f.path) {
+		return nil, false
+	}
+	return append(sqlitestore.CheckPlace(f.path), store.Finding{
+		Name: "file", Severity: store.SeverityUnchecked,
+		What: fmt.Sprintf("There is no file %s yet: the first dibs run, serve or proxy makes it.", f.path),
+		Cure: "Run dibs doctor again after that. If one runs already, name its store with --store or DIBS_STORE.",
+	}), true
 }
 
 // mayCreate is the finding about a user of a SQL database with more rights than the store needs.

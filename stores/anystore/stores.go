@@ -14,7 +14,6 @@ import (
 
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/store/storekit"
-	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
 // openLimit bounds opening a store and the first question to it, so that a command reports
@@ -78,21 +77,6 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 		found = append(found, more...)
 	}
 	return found, err
-}
-
-// CheckPlace finds what is wrong with the place of a store's file that no program has made yet, and says
-// that there is none. ok is false if there is a file, or the store has none: then Open it, and Check.
-func CheckPlace(url string) (found []store.Finding, ok bool) {
-	a, err := parse(url)
-	f, isFile := a.(sqliteAddress)
-	if err != nil || !isFile || exists(f.path) {
-		return nil, false
-	}
-	return append(sqlitestore.CheckPlace(f.path), store.Finding{
-		Name: "file", Severity: store.SeverityUnchecked,
-		What: fmt.Sprintf("There is no file %s yet: the first dibs run, serve or proxy makes it.", f.path),
-		Cure: "Run dibs doctor again after that. If one runs already, name its store with --store or DIBS_STORE.",
-	}), true
 }
 
 // kind is one kind of store.

@@ -48,7 +48,7 @@ var _ store.Checker = (*Store)(nil)
 // blocks no call meanwhile.
 //
 // The names of its findings: filesystem, mount, readable, turn, read-only, damage,
-// durability, space, bloat, log, clock.
+// durability, space, bloat, log, clock, folder. The last one is CheckPlace's.
 func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 	f, err := s.facts(ctx, checkLimit)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
 }
 
 // CheckPlace finds what is wrong with the place of a file that Open has not made yet: its folder, the
-// filesystem and the clock. It makes nothing. The names of its findings are those of Check, and folder.
+// filesystem and the clock. It makes nothing. The names of its findings are folder, and those of Check.
 func CheckPlace(path string) []store.Finding {
 	var c storekit.Checkup
 	n, err := resolve(path)

@@ -60,7 +60,16 @@ Checks the environment variables of the proxy too, but not its flags. Exits with
 // load returns the configuration of a proxy, from a file, unless "", from the environment and
 // from flags.
 func (p *program) load(file string, flags *pflag.FlagSet) (*proxy.Config, error) {
-	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: p.env.Getenv, CheckStore: anystore.CheckURL}).Load()
+	if err := p.readStore(); err != nil {
+		return nil, err
+	}
+	getenv := func(name string) string {
+		if name == proxy.Variable("store") {
+			return p.storeOfEnv
+		}
+		return p.env.Getenv(name)
+	}
+	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: getenv, CheckStore: anystore.CheckURL}).Load()
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

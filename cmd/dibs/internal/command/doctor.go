@@ -114,6 +114,9 @@ func (p *program) checkSettings(file string, flags *pflag.FlagSet) (found []stor
 		return nil, nil, err
 	}
 	var secrets []string
+	if name := p.env.Getenv("DIBS_STORE_FILE"); name != "" {
+		secrets = append(secrets, name)
+	}
 	if p.namedStore() == "" && c.Store != "" {
 		p.storeURL = c.Store
 		if _, secret := anystore.Show(c.Store); secret {

@@ -30,7 +30,8 @@ func helpOnStores() *cobra.Command {
 	var b strings.Builder
 	b.WriteString(`The store keeps the keys. All processes with the same keys name the same one, by
 --store URL or by the environment variable DIBS_STORE. A flag overrides the
-variable, but every user of a host can see it: put a password into the variable.
+variable, but every user of a host can see it: put a password into the variable,
+or the whole URL into a file, and the path of the file into DIBS_STORE_FILE.
 
 `)
 	short := strings.NewReplacer(" (also", "\n      (also", "; ", ";\n       ")

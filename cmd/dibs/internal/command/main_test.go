@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "a test has started the test binary in place of dibs: %q\n", os.Args)
 		os.Exit(2)
 	}
-	for _, name := range []string{"DIBS_STORE", "DIBS_KEY", "DIBS_NAMESPACE", "DIBS_FENCE", "DIBS_HELD"} {
+	for _, name := range []string{"DIBS_STORE", "DIBS_STORE_FILE", "DIBS_KEY", "DIBS_NAMESPACE", "DIBS_FENCE", "DIBS_HELD"} {
 		os.Unsetenv(name)
 	}
 	var err error

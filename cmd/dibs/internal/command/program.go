@@ -156,14 +156,20 @@ type program struct {
 	env     Env
 	running bool // the library accepted the arguments
 
-	storeURL  string
-	namespace string
+	storeURL   string // of the flag
+	storeOfEnv string
+	namespace  string
 }
 
 // run returns the RunE of a command. It notes that the library accepted the arguments.
 func (p *program) run(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		p.running = true
+		if cmd.Flags().Lookup("store") != nil {
+			if err := p.readStore(); err != nil {
+				return err
+			}
+		}
 		return fn(cmd, args)
 	}
 }

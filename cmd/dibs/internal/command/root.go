@@ -99,7 +99,7 @@ func release() string {
 
 // storeFlags adds the flags of the store.
 func (p *program) storeFlags(fs *pflag.FlagSet) {
-	fs.VarP((*storeURL)(&p.storeURL), "store", "", "the `URL` of the store: see dibs help store (default $DIBS_STORE)")
+	fs.VarP((*storeURL)(&p.storeURL), "store", "", "the `URL` of the store: see dibs help store (default $DIBS_STORE, or the text of the file $DIBS_STORE_FILE)")
 	fs.StringVar(&p.namespace, "namespace", "", "the `NAME` that keeps these keys apart from others in the store")
 }
 
@@ -118,12 +118,25 @@ func (u *storeURL) Set(text string) error {
 func (u *storeURL) String() string { return string(*u) }
 func (u *storeURL) Type() string   { return "string" }
 
+// readStore finds out which store the environment names, unless there is a flag.
+func (p *program) readStore() (err error) {
+	if p.namedStore() == "" {
+		if p.storeOfEnv, err = anystore.FromEnvironment(p.env.Getenv); err != nil {
+			return usagef("%v", err)
+		}
+	}
+	return nil
+}
+
 // namedStore returns the URL of the store from the flag or from the environment, or "".
-func (p *program) namedStore() string { return cmp.Or(p.storeURL, p.env.Getenv("DIBS_STORE")) }
+func (p *program) namedStore() string { return cmp.Or(p.storeURL, p.storeOfEnv) }
 
 // storeOf is namedStore that refuses "". There is no default, because a default that depends
 // on the folder or on the user gives the same job several stores, and it runs several times.
 func (p *program) storeOf() (string, error) {
+	if err := p.readStore(); err != nil { // again, because completion asks first here
+		return "", err
+	}
 	url := p.namedStore()
 	if url == "" {
 		return "", usagef("no store is named; set --store or DIBS_STORE to the store that all processes with these keys share: sqlite:/FOLDER/dibs.db on one host, or a server such as redis://HOST")

@@ -48,6 +48,50 @@ func TestAStoreMustBeNamed(t *testing.T) {
 	}
 }
 
+// TestStoreOfAFile: every command finds the URL of the store in the file that DIBS_STORE_FILE names. A flag
+// overrides it. What does not need a store does not look at it.
+func TestStoreOfAFile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	url := b.store
+	b.write(t, "store", url+"\n")
+	b.store, b.env = "", []string{"DIBS_STORE_FILE=" + b.path("store")}
+	b.says(t, 0, "", "", "run", "--once-per", "1h", "k", "--", "true")
+	for _, args := range []string{"ls --done", "show k", "doctor", "migrate", "forget --yes k"} {
+		if code, stdout, stderr := b.run(t, strings.Fields(args)...); code != 0 && args != "doctor" || !strings.Contains(stdout, "dibs.db") && !strings.Contains(stdout, "k ") {
+			t.Errorf("%s: %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+	b.write(t, "dibs.yaml", "upstream: http://127.0.0.1:1\nlisten: 127.0.0.1:0\n")
+	for _, args := range []string{"proxy --config dibs.yaml", "serve --listen 127.0.0.1:0"} {
+		p := b.start(t, strings.Fields(args)...)
+		if p.awaitListening(t); !strings.Contains(p.stdout.String(), "store "+url) {
+			t.Errorf("%s: %s", args, p.stdout.String())
+		}
+	}
+
+	b.write(t, "bad", "mongo://:secret@h")
+	for _, test := range []struct{ file, store, args, want string }{
+		{"gone", "", "ls", "DIBS_STORE_FILE: there is no file " + b.path("gone")},
+		{"gone", "", "run k -- touch ran", "DIBS_STORE_FILE: there is no file"},
+		{"gone", "", "proxy --config dibs.yaml", "DIBS_STORE_FILE: there is no file"},
+		{"gone", "", "config check dibs.yaml", "DIBS_STORE_FILE: there is no file"},
+		{"gone", "", "serve", "DIBS_STORE_FILE: there is no file"},
+		{"store", "sqlite:/other.db", "ls", "DIBS_STORE and the file of DIBS_STORE_FILE name different stores"},
+		{"bad", "", "ls", `the scheme "mongo" is unknown`},
+		{"bad", "", "proxy --config dibs.yaml", `DIBS_STORE_FILE: not the URL of a store: the scheme "mongo" is unknown`},
+	} {
+		b.store, b.env = test.store, []string{"DIBS_STORE_FILE=" + b.path(test.file)}
+		b.says(t, 64, "", test.want, strings.Fields(test.args)...)
+	}
+	if b.exists("ran") {
+		t.Error("it ran")
+	}
+	b.env = []string{"DIBS_STORE_FILE=" + b.path("gone")}
+	b.says(t, 0, "", "", "run", "--store", url, "k", "--", "true")
+	b.says(t, 0, "dibs ", "", "version")
+}
+
 // TestARelativeStoreIsRefused: every command refuses a file that a flag, the environment or a
 // configuration names by a relative path, because that is another store in each folder. It names
 // the whole path, runs nothing and makes nothing.

@@ -30,7 +30,7 @@ const (
 // have a password, and every user of the host can read arguments.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.program, args...)
-	cmd.Env = append(os.Environ(), "DIBS_STORE="+d.store)
+	cmd.Env = append(os.Environ(), "DIBS_STORE="+d.store, "DIBS_STORE_FILE=")
 	return cmd
 }
 

@@ -96,7 +96,11 @@ type given struct {
 func (s *Source) given(all []setting) (texts []given) {
 	for _, row := range all {
 		if text := s.Getenv(row.variable()); text != "" {
-			texts = append(texts, given{row, text, row.variable()})
+			where := row.variable()
+			if file := where + "_FILE"; row.name == "store" && s.Getenv(file) != "" {
+				where = file
+			}
+			texts = append(texts, given{row, text, where})
 		}
 	}
 	for _, row := range all {
