@@ -38,11 +38,7 @@ export class Claim {
 
   // id is the public name of the token.
   get id() {
-    const sum = createHash("sha256").update("dibs claim id\0").update(Buffer.from(this.token, "hex")).digest();
-    let bits = BigInt(`0x${sum.subarray(0, 10).toString("hex")}`);
-    let id = "";
-    for (let i = 0; i < 16; i++, bits >>= 5n) id = "abcdefghijklmnopqrstuvwxyz234567"[Number(bits & 31n)] + id;
-    return id;
+    return idOf(this.token);
   }
 
   // wire is the element of a claim.
@@ -58,6 +54,15 @@ export class Claim {
     if (this.atMostOnce) e.at_most_once = true;
     return e;
   }
+}
+
+// idOf is the public name of a token.
+export function idOf(token) {
+  const sum = createHash("sha256").update("dibs claim id\0").update(Buffer.from(token, "hex")).digest();
+  let bits = BigInt(`0x${sum.subarray(0, 10).toString("hex")}`);
+  let id = "";
+  for (let i = 0; i < 16; i++, bits >>= 5n) id = "abcdefghijklmnopqrstuvwxyz234567"[Number(bits & 31n)] + id;
+  return id;
 }
 
 // granted asks until the claim is granted, refused or given up, and resolves to the answer, when the claim
@@ -124,7 +129,7 @@ function asking(core, claim, mode, until) {
 
 // waiting asks alone, because the server answers when the first of the claims of a call is not held any more.
 async function waiting(core, claim, mode, wait, until) {
-  const call = core.calls.call("claim", [JSON.stringify(claim.wire(mode))], { wait, until, silent: core.undoer.noting(claim) });
+  const call = core.calls.call("claim", [JSON.stringify(claim.wire(mode))], { wait, until, silent: core.undoer.noting(claim), patient: claim.wait === undefined });
   const { answers: [answer], sent } = await call.catch((e) => { throw ofKey(e, claim); });
   return { answer, sent };
 }

@@ -15,10 +15,15 @@ export function clamp(ms) {
   return Math.min(Math.max(ms, 0), MAX_TIMER);
 }
 
+// pass is a timer for which a caller waits. The clock of a test lets its time pass by itself.
+function pass(clock, fn, ms) {
+  return clock.sleep ? clock.sleep(fn, ms) : clock.setTimeout(fn, ms);
+}
+
 // sleep keeps the process alive, because a caller waits for it.
 export function sleep(clock, ms, wait) {
   return new Promise((resolve, reject) => {
-    const timer = clock.setTimeout(resolve, ms);
+    const timer = pass(clock, resolve, ms);
     wait?.stop((reason) => {
       clock.clearTimeout(timer);
       reject(reason);
@@ -35,7 +40,7 @@ export function within(clock, limit, done, set) {
       set(undefined);
       resolve();
     };
-    const timer = clock.setTimeout(end, clamp(limit));
+    const timer = pass(clock, end, clamp(limit));
     const changed = () => done() && end();
     set(changed);
     changed();

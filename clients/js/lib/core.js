@@ -13,13 +13,14 @@ export class Core {
   holds = new Set();
   closed = null; // the ClosedError
 
-  constructor(address, timeout, { clock, connections }) {
+  constructor(address, timeout, { clock, connections, joins }) {
     this.timeout = timeout;
     this.clock = clock;
     this.calls = new Calls(address, timeout, clock, connections);
     this.batches = new Batches(this.calls);
     this.renewer = new Renewer(this.calls, timeout);
     this.undoer = new Undoer(this.calls, timeout);
+    joins?.(this);
   }
 
   close(limit) {

@@ -23,7 +23,7 @@ export class Calls {
   // away it asks the next one, each once. wait is how long the server may take on purpose. Such a call
   // asks one server only, because its caller asks again with less time to wait. until is the Wait that may
   // end the call. silent is called with when the call was sent, if it was sent and not answered.
-  async call(verb, elements, { wait = 0, timeout = this.timeout, until, silent: note = () => {} } = {}) {
+  async call(verb, elements, { wait = 0, timeout = this.timeout, until, silent: note = () => {}, patient = false } = {}) {
     if (this.closed) throw this.closed;
     const ends = this.clock.now() + timeout;
     const count = wait > 0 ? 1 : this.servers.length;
@@ -41,7 +41,7 @@ export class Calls {
       const text = `${list}${wait > 0 ? `,"wait_ms":${Math.ceil(wait)}` : ""}${verb === "claim" ? `,"timeout_ms":${Math.ceil(limit)}` : ""}}`;
       const noted = { sent: this.clock.now() };
       try {
-        const posted = await this.post(server, `/v1/${verb}`, text, limit, until, noted);
+        const posted = await this.post(server, `/v1/${verb}`, text, limit, until, noted, patient);
         again ||= posted.again;
         if (posted.again) note(posted.sent);
         return { answers: answersOf(server, verb, posted.response, elements.length), sent: posted.sent, again };
@@ -62,12 +62,12 @@ export class Calls {
 
   // post sends a request. A kept connection may have been closed by the server meanwhile, so then
   // another one is used; every call may be repeated.
-  async post(server, path, text, limit, until, noted) {
+  async post(server, path, text, limit, until, noted, patient) {
     const ends = this.clock.now() + limit;
     for (let again = false; ; again = true) {
       const sent = noted.sent = this.clock.now();
       try {
-        return { response: await this.send(server, "POST", path, text, ends - sent, until), sent, again };
+        return { response: await this.send(server, "POST", path, text, ends - sent, until, patient), sent, again };
       } catch (e) {
         if (!(e instanceof Failure)) throw e; // the caller gave up
         if (!e.stale) throw unanswered(failure(server, e), again);
@@ -76,7 +76,7 @@ export class Calls {
   }
 
   // send sends a request once.
-  async send(server, method, path, text, limit, until) {
+  async send(server, method, path, text, limit, until, patient) {
     let timer;
     try {
       return await this.connections.request(server, method, path, text, (giveUp) => {
@@ -84,7 +84,7 @@ export class Calls {
           giveUp((sent) => new Failure(new Error(`no answer within ${Math.round(limit)} ms`), { sent }));
         }, clamp(limit));
         until?.stop((reason) => giveUp(() => reason));
-      });
+      }, patient);
     } finally {
       this.clock.clearTimeout(timer);
     }

@@ -1,4 +1,4 @@
-// dibs.d.ts has the names that dibs.js has, and the types that values have.
+// dibs.d.ts, send.d.ts and testing.d.ts have the names that their modules have, and the types that values have.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
@@ -7,16 +7,18 @@ import { Server, dibs, unique } from "./support.js";
 
 const server = await Server.start();
 const keys = server.keys();
-const text = fs.readFileSync(new URL("../dibs.d.ts", import.meta.url), "utf8").replace(/\/\*\*.*?\*\//gs, "").replace(/^\/\/.*$/gm, "");
+const read = (name) => fs.readFileSync(new URL(`../${name}.d.ts`, import.meta.url), "utf8").replace(/\/\*\*.*?\*\//gs, "").replace(/^\/\/.*$/gm, "");
+const text = read("dibs");
+const others = { send: await import("dibs/send"), testing: await import("dibs/testing") };
 
 // body has the lines of a class or an interface, with those that it extends.
-function body(name) {
-  const [, up, lines] = new RegExp(`^export (?:class|interface) ${name}(?: extends (\\w+))? \\{(.*?)\\}$`, "ms").exec(text) ?? assert.fail(name);
-  return [...(up && up !== "Error" ? body(up) : []), ...lines.split("\n").map((l) => l.trim()).filter(Boolean)];
+function body(name, of = text) {
+  const [, up, lines] = new RegExp(`^export (?:class|interface) ${name}(?: extends (\\w+))? \\{(.*?)\\}$`, "ms").exec(of) ?? assert.fail(name);
+  return [...(up && up !== "Error" && up !== "RequestInit" ? body(up) : []), ...lines.split("\n").map((l) => l.trim()).filter(Boolean)];
 }
 
 const sorted = (names) => [...new Set(names)].sort();
-const members = (name) => sorted(body(name).map((l) => /^(?:private )?(?:readonly )?(\[Symbol\.asyncDispose\]|\w+)/.exec(l)[1]));
+const members = (name, of) => sorted(body(name, of).map((l) => /^(?:private )?(?:readonly )?(\[Symbol\.asyncDispose\]|\w+)/.exec(l)[1]));
 
 test("exports", () => {
   const declared = [...text.matchAll(/^export (?:class|function|const) (\w+)/gm)].map(([, name]) => name);
@@ -24,6 +26,17 @@ test("exports", () => {
   for (const [, name, up] of text.matchAll(/^export class (\w+) extends (\w+)/gm)) {
     assert.equal(Object.getPrototypeOf(dibs[name]), up === "Error" ? Error : dibs[up], name);
   }
+});
+
+test("the other modules", () => {
+  for (const [name, module] of Object.entries(others)) {
+    const declared = [...read(name).matchAll(/^export (?:class|function|const) (\w+)/gm)].map(([, one]) => one);
+    assert.deepEqual(sorted(declared), sorted(Object.keys(module)));
+  }
+  assert.deepEqual(members("Keeper", read("testing")), sorted(Reflect.ownKeys(others.testing.Keeper.prototype).filter((k) => k !== "constructor")));
+  const source = fs.readFileSync(new URL("../send.js", import.meta.url), "utf8");
+  const [, options] = /^ {2}const \{ (.*), \.\.\.init \} = options;$/m.exec(source);
+  assert.deepEqual(members("SendOptions", read("send")), sorted(options.split(", ").map((o) => o.split(" ")[0])));
 });
 
 test("members", () => {
