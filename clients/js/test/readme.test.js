@@ -21,6 +21,15 @@ test("the README's programs run", async () => {
   assert.deepEqual(said.slice(1), [["42"]]);
 });
 
+test("the test of docs/guides/testing-your-code.md passes", async () => {
+  const guide = fs.readFileSync(new URL("../../../docs/guides/testing-your-code.md", import.meta.url), "utf8");
+  const [, text] = /^```js\n(.*?)^```/ms.exec(guide);
+  const p = script("", text, { bare: true });
+  const said = (await p.rest()).join("\n");
+  assert.match(said, /an invoice[^]*pass 1\b/);
+  assert.equal(await p.ended(), 0, said);
+});
+
 test("every error is in the table", () => {
   for (const [name, kind] of Object.entries(dibs)) {
     if (kind.prototype instanceof dibs.DibsError) assert.ok(readme.includes(`\`${name}\``), name);

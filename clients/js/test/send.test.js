@@ -6,7 +6,7 @@ import { once } from "node:events";
 import fs from "node:fs";
 import http from "node:http";
 import test from "node:test";
-import { Proxy, clock, until, within } from "./support.js";
+import { Proxy, clock, script, until, within } from "./support.js";
 import { forget, send } from "dibs/send";
 
 const { cases } = JSON.parse(fs.readFileSync(new URL("../../testdata/sending.json", import.meta.url), "utf8"));
@@ -200,6 +200,20 @@ test("wrong options", async () => {
   for (const wrong of [{ maxTries: 0 }, { deadline: "90s" }, { backoff: -1 }, { maxBackoff: NaN }, { key: 17 }]) {
     await assert.rejects(send("http://127.0.0.1:1/", { method: "POST", ...wrong }), /dibs: /, JSON.stringify(wrong));
   }
+});
+
+test("the program of docs/guides/retrying-clients.md runs", async () => {
+  let charges = 0;
+  const origin = http.createServer((_, response) => response.end(`charge ${++charges}`)).listen(0, "127.0.0.1");
+  await once(origin, "listening");
+  const proxy = await Proxy.start(`http://127.0.0.1:${origin.address().port}`);
+  const guide = fs.readFileSync(new URL("../../../docs/guides/retrying-clients.md", import.meta.url), "utf8");
+  const [, text] = /^```js\n(.*?)^```/ms.exec(guide);
+  const p = script("", text.replace("http://127.0.0.1:8080", proxy.url), { bare: true });
+  assert.deepEqual(await p.rest(), ["200 charge 1"]);
+  assert.equal(await p.ended(), 0);
+  proxy.kill();
+  origin.close();
 });
 
 test("all callers of a key get one answer while the proxy is killed", async () => {
