@@ -271,6 +271,8 @@ class LockTest < Case
 
   # take ends a lease as an operator would.
   def take(lease)
+    return @server.lose(lease) if @server.respond_to?(:lose)
+
     io = UNIXSocket.new(@server.url[/unix:(.*)/, 1])
     body = JSON.generate({ key: lease.key, id: lease.id })
     io.write("POST /v1/keys/release HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}")

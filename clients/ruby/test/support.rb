@@ -269,7 +269,7 @@ class Case < Minitest::Test
   end
 
   def setup
-    @server = Case.server
+    @server = self.class.server
     @keys = @server.keys
     @key = "#{self.class}/#{name} #{SecureRandom.hex(4)}"
   end

@@ -218,6 +218,8 @@ var toolPrograms = []program{
 	{names: []string{"ruby"}, pkg: "ruby"},
 	{names: []string{"minitest.rb"}, places: rubyLibraries("minitest"), pkg: "ruby-minitest"},
 	{names: []string{"active_job.rb"}, places: rubyLibraries("activejob"), pkg: "ruby-activejob"},
+	{names: []string{"rspec.rb"}, places: rubyLibraries("rspec"), pkg: "ruby-rspec"},
+	{names: []string{"faraday.rb"}, places: rubyLibraries("faraday"), pkg: "ruby-faraday"},
 	{names: []string{"active_record.rb"}, places: rubyLibraries("activerecord"), pkg: "ruby-activerecord"},
 	{names: []string{"pg.rb"}, places: append(rubyLibraries("pg"), "/usr/lib/ruby/vendor_ruby"), pkg: "ruby-pg"},
 	{names: []string{"python3"}, pkg: "python3"},

@@ -6,6 +6,12 @@ module Dibs
     attr_reader :key, :namespace, :token, :ttl, :place_ttl, :stop_timeout, :max_lifetime, :permits, :weight, :wait, :from
     attr_accessor :open # the token may have a lease or a place
 
+    # id is the public name of a token.
+    def self.id(token)
+      sum = Digest::SHA256.digest("dibs claim id\0".b + [token].pack("H*"))[0, 10]
+      sum.unpack1("B*").scan(/.{5}/).map { |b| "abcdefghijklmnopqrstuvwxyz234567"[b.to_i(2)] }.join
+    end
+
     def initialize(key, options)
       @key, @options = key, options
       @namespace = options[:namespace]

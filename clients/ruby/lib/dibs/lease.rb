@@ -56,8 +56,7 @@ module Dibs
 
     # id is the public name of this lease, which operators see.
     def id
-      sum = Digest::SHA256.digest("dibs claim id\0".b + [@claim.token].pack("H*"))[0, 10]
-      sum.unpack1("B*").scan(/.{5}/).map { |b| "abcdefghijklmnopqrstuvwxyz234567"[b.to_i(2)] }.join
+      Claim.id(@claim.token)
     end
 
     # save keeps progress (bytes, at most 1 MiB) with the lease and renews it. The next holder

@@ -45,6 +45,12 @@ module Dibs
       due.each_slice(MAX_ELEMENTS) { |leases| renew(leases, patience) }
     end
 
+    # look renews the leases of a key now, to find out whether they are lost.
+    def look(key)
+      leases = @lock.synchronize { @leases.keys.select { |lease| lease.key == key } }
+      renew(leases, @timeout) unless leases.empty?
+    end
+
     private
 
     def run
