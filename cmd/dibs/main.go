@@ -23,9 +23,10 @@ func main() {
 		cancel(&command.InterruptedError{Signal: s})
 	}()
 	os.Exit(command.Run(ctx, os.Args[1:], command.Env{
-		Stdin:  os.Stdin,
-		Stdout: os.Stdout,
-		Stderr: os.Stderr,
-		Getenv: os.Getenv,
+		Stdin:   os.Stdin,
+		Stdout:  os.Stdout,
+		Stderr:  os.Stderr,
+		Getenv:  os.Getenv,
+		Environ: os.Environ(),
 	}))
 }

@@ -69,7 +69,7 @@ func (p *program) load(file string, flags *pflag.FlagSet) (*proxy.Config, error)
 		}
 		return p.env.Getenv(name)
 	}
-	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: getenv, CheckStore: anystore.CheckURL}).Load()
+	c, err := (&proxy.Source{File: file, Flags: flags, Getenv: getenv, Environ: p.env.Environ, CheckStore: anystore.CheckURL}).Load()
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

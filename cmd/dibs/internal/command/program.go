@@ -23,6 +23,7 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+	Environ        []string // as os.Environ returns it
 }
 
 // Exit codes, after sysexits.h.

@@ -41,7 +41,11 @@ func loadFrom(t *testing.T, text string, environment map[string]string, flags ..
 	if err := fs.Parse(flags); err != nil {
 		return nil, err
 	}
-	return (&Source{File: file, Flags: fs, Getenv: func(name string) string { return environment[name] }}).Load()
+	var environ []string
+	for name, value := range environment {
+		environ = append(environ, name+"="+value)
+	}
+	return (&Source{File: file, Flags: fs, Getenv: func(name string) string { return environment[name] }, Environ: environ}).Load()
 }
 
 // asVariables moves what is a setting and not a flag from flags to the environment, so that a test can

@@ -44,6 +44,28 @@ func TestEnvironmentPreset(t *testing.T) {
 	}
 }
 
+// TestEnvironmentMisspelt: a variable that begins as the proxy's do and is none is refused by name. What
+// Kubernetes sets for a service of that name is not.
+func TestEnvironmentMisspelt(t *testing.T) {
+	_, err := loadFrom(t, "upstream: http://a\n", map[string]string{
+		"DIBS_PROXY_MAX_BODDY": "1MiB", "DIBS_PROXY_PORT": "8080", "DIBS_PROXY_NOTHING": "",
+	})
+	for _, want := range []string{"DIBS_PROXY_MAX_BODDY: there is no such setting; did you mean DIBS_PROXY_MAX_BODY?", "DIBS_PROXY_PORT: there is no such setting; "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v; want %q in it", err, want)
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "NOTHING") {
+		t.Errorf("an empty variable is a fault: %v", err)
+	}
+	_, err = loadFrom(t, "upstream: http://a\n", map[string]string{
+		"DIBS_PROXY_SERVICE_HOST": "10.0.0.7", "DIBS_PROXY_SERVICE_PORT": "8080", "DIBS_PROXY_SERVICE_PORT_HTTP": "8080",
+		"DIBS_PROXY_PORT": "tcp://10.0.0.7:8080", "DIBS_PROXY_PORT_8080_TCP": "tcp://10.0.0.7:8080", "DIBS_PROXY_PORT_8080_TCP_ADDR": "10.0.0.7",
+		"DIBS_PROXY_ADMIN_SERVICE_HOST": "10.0.0.8", "DIBS_PROXY_ADMIN_PORT": "tcp://10.0.0.8:9090",
+	})
+	testkit.Must(t, err)
+}
+
 // TestEnvironmentRefuses: the error names each variable with a wrong value, even if a flag
 // overrides it.
 func TestEnvironmentRefuses(t *testing.T) {

@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/internal/suggest"
 )
 
 // Source is where the settings of a proxy come from.
@@ -18,6 +22,9 @@ type Source struct {
 	Flags *pflag.FlagSet
 	// Getenv returns the value of an environment variable, or "".
 	Getenv func(string) string
+	// Environ are all variables, as os.Environ returns them. A variable that begins as the proxy's do and
+	// is none of them is a fault.
+	Environ []string
 	// CheckStore returns an error for text that is no URL of a store.
 	CheckStore func(string) error
 
@@ -57,6 +64,7 @@ func (s *Source) Load() (*Config, error) {
 			faults = append(faults, fmt.Errorf("%s: %w", g.where, err))
 		}
 	}
+	faults = append(faults, s.misspelt(all)...)
 	known := map[fault]bool{}
 	for _, e := range c.check(len(f.routes) > 0) {
 		if !wrong[e.setting] {
@@ -109,6 +117,29 @@ func (s *Source) given(all []setting) (texts []given) {
 		}
 	}
 	return texts
+}
+
+// services matches what Kubernetes sets for a service that is named as the proxy.
+var services = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)=|_PORT=\w+://`)
+
+// misspelt returns a fault for each variable that begins as the proxy's do and sets nothing.
+func (s *Source) misspelt(all []setting) (faults []error) {
+	names := make([]string, len(all))
+	for i, row := range all {
+		names[i] = row.variable()
+	}
+	for _, entry := range s.Environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "DIBS_PROXY_") || value == "" || slices.Contains(names, name) || services.MatchString(entry) {
+			continue
+		}
+		cure := "dibs proxy --help lists the settings"
+		if meant := suggest.Similar(name, names, nil); meant != "" {
+			cure = "did you mean " + meant + "?"
+		}
+		faults = append(faults, fmt.Errorf("%s: there is no such setting; %s", name, cure))
+	}
+	return faults
 }
 
 // reload returns the configuration of today. A file that ends when it was read once, such as a
