@@ -3,19 +3,51 @@
 package main
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/idempotency/retry"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestManyDuplicates: 64 connections and 2,000 keys, each sent five times at once.
 func TestManyDuplicates(t *testing.T) {
 	over(t, lasting, func(t *testing.T, url string) { checkDuplicates(t, url, 2000, 64) })
+}
+
+// retrying returns a client with a Transport that does not give up soon.
+func retrying(t *testing.T) *http.Client {
+	t.Helper()
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	transport, err := retry.New(&retry.Options{
+		Base: base, MaxTries: 40, Backoff: 20 * time.Millisecond, MaxBackoff: 2 * killLease, Budget: 1,
+	})
+	testkit.Must(t, err)
+	return &http.Client{Transport: transport}
+}
+
+// send posts once, as its caller sees it.
+func send(client *http.Client, url, body string) (reply, error) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return reply{res.StatusCode, res.Header, string(text)}, err
 }
 
 // TestTransportThroughKills: clients with retry.Transport send requests through a proxy

@@ -71,12 +71,6 @@ func mariadbAway(t *testing.T) {
 	}
 }
 
-// TestKillOnMariaDB is TestKill with the keys in MariaDB.
-func TestKillOnMariaDB(t *testing.T) {
-	t.Parallel()
-	checkKill(t, ownPrefix(t, mariadb().URL()))
-}
-
 // TestAnswerThatMariaDBNeverTakes: an answer that fits into max-stored and not into a packet
 // of the server leaves a tombstone, and its retry does not run again.
 func TestAnswerThatMariaDBNeverTakes(t *testing.T) {

@@ -103,9 +103,3 @@ func postgresAway(t *testing.T) {
 		checkAway(t, migrated(t, hosts), func() { next.AwaitStandby(old); old.Kill() }, next.Promote)
 	})
 }
-
-// TestKillOnPostgres is TestKill with the keys in PostgreSQL.
-func TestKillOnPostgres(t *testing.T) {
-	t.Parallel()
-	checkKill(t, ownSchema(t))
-}

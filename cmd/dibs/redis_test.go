@@ -3,13 +3,11 @@
 package main
 
 import (
-	"context"
 	"net/http"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
@@ -51,43 +49,6 @@ func redisAway(t *testing.T) {
 			server := servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF})
 			checkAway(t, server.URL(), func() { trouble.begin(server) }, func() { trouble.end(server) })
 		})
-	}
-}
-
-// TestKillOnRedis is TestKill with the keys on Redis.
-func TestKillOnRedis(t *testing.T) {
-	t.Parallel()
-	checkKill(t, servertest.Redis(t, nil).URL())
-}
-
-// checkKill: the key of a killed proxy is free when the lease expires.
-func checkKill(t *testing.T, store string) {
-	g := newGate()
-	origin := newCounter(t, g.first())
-	defer close(g.open)
-	first := startProxy(t, origin.URL, store, "--lease", killLease.String())
-	second := startProxy(t, origin.URL, store)
-	asked := time.Now()
-	went := make(chan error, 1)
-	go func() {
-		_, err := post(context.Background(), http.DefaultClient, first.url+"/", "k", "x")
-		went <- err
-	}()
-	<-g.begun
-	first.signal(t, syscall.SIGKILL)
-	if err := <-went; err == nil {
-		t.Fatal("the killed proxy answered")
-	}
-	var r reply
-	testkit.Eventually(t, "the key is settled", func() bool {
-		r = mustPost(t, second.url+"/", "k", "x")
-		return r.status != 409
-	})
-	if took := time.Since(asked); took < killLease-clockSlack {
-		t.Errorf("the key was free %v after it was asked for; the lease is %v", took, killLease)
-	}
-	if r.status != 201 || r.body != "run 2 of k" {
-		t.Errorf("the second proxy answered %d %q", r.status, r.body)
 	}
 }
 
