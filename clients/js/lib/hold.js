@@ -187,13 +187,13 @@ export class Hold {
     const outcome = this.settled ? null : this.unanswered;
     const call = CALLS[outcome];
     const why = call ? `may have ended while its function ran: its ${call} was sent and not answered` : "was lost while its function ran";
-    const lost = new LostError(`dibs: the lease of the key ${this.claim.shown} ${why}`, { key: this.claim.key });
+    const lost = () => new LostError(`dibs: the lease of the key ${this.claim.shown} ${why}`, { key: this.claim.key });
     try {
       await this.release(call && outcome !== "keep" ? outcome : "release");
     } catch (e) {
-      if (e instanceof LostError) return lost; // otherwise it is released in the background, and nothing must run again
+      if (e instanceof LostError) return lost(); // otherwise it is released in the background, and nothing must run again
     }
-    return call ? lost : null;
+    return call ? lost() : null;
   }
 
   // settle ends the lease. Settlements of one lease follow one another.

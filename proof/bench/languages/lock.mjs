@@ -1,36 +1,52 @@
-// Locks and unlocks keys of its own for a time, and prints how often a second.
+// lock.mjs SIDE ADDRESS SECONDS [TASKS]: so many callers at the same time lock and unlock keys of their own for
+// a time. It prints how often a second.
+import { randomBytes } from "node:crypto";
 import { createRequire } from "node:module";
 
-const [side, address, seconds] = process.argv.slice(2);
+const [side, address, seconds, tasks = 1] = process.argv.slice(2);
 
-async function locker() {
-  if (side === "dibs") {
-    const { connect } = await import(process.env.DIBS_CLIENT);
-    const keys = connect(address);
-    return [(key) => keys.lock(key, { ttl: "30s" }, () => {}), () => keys.close()];
-  }
-  const require = createRequire(process.env.REDLOCK + "/");
-  let Redis, Redlock;
+// load requires a module of the peer.
+function load(name) {
   try {
-    Redis = require("ioredis");
-    Redlock = require("redlock");
+    return createRequire(process.env.REDLOCK + "/")(name);
   } catch {
     process.exit(3);
   }
-  const client = new Redis(address);
-  const redlock = new Redlock([client]);
-  return [async (key) => (await redlock.lock(key, 30_000)).unlock(), () => client.disconnect()];
 }
 
-const [lock, close] = await locker();
+async function dibs() {
+  const { connect } = await import(process.env.DIBS_CLIENT);
+  const keys = connect(address);
+  return [(key) => keys.lock(key, { ttl: "30s" }, () => {}), () => keys.close()];
+}
+
+function redlock() {
+  const [Redis, Redlock] = [load("ioredis"), load("redlock")];
+  const client = new Redis(address);
+  const locks = new Redlock([client]);
+  return [async (key) => (await locks.lock(key, 30_000)).unlock(), () => client.disconnect()];
+}
+
+// raw is what many write themselves: SET NX PX, and a script that deletes what it has set.
+function raw() {
+  const Redis = load("ioredis");
+  const client = new Redis(address);
+  client.defineCommand("unlock", { numberOfKeys: 1, lua: "return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('del', KEYS[1]) or 0" });
+  return [async (key) => {
+    const token = randomBytes(16).toString("hex");
+    if ((await client.set(key, token, "PX", 30_000, "NX")) !== "OK") throw new Error("held");
+    await client.unlock(key, token);
+  }, () => client.disconnect()];
+}
+
+const [lock, close] = await { dibs, redlock, raw }[side]();
 
 async function cycles(seconds) {
   let count = 0;
   const start = performance.now();
-  while (performance.now() - start < 1000 * seconds) {
-    await lock(`${side}, cycle ${count}`);
-    count++;
-  }
+  await Promise.all(Array.from({ length: Number(tasks) }, async (_, task) => {
+    for (let n = 0; performance.now() - start < 1000 * seconds; n++, count++) await lock(`${side}, task ${task}, cycle ${n}`);
+  }));
   return (1000 * count) / (performance.now() - start);
 }
 
