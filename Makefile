@@ -39,7 +39,7 @@ test:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
 	@$(MAKE) --no-print-directory -k -j3 test-raced test-plain
 
-test-raced:
+test-raced: need
 	@go test -race -vet=off -shuffle=on -timeout 30m $(RACED)
 
 # With the flags of make build, so that what the program, the tests and the commands of pages share is

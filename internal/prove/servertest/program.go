@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,8 @@ type program struct {
 	not string
 	// pkg is its Debian package.
 	pkg string
+	// with are packages that are missing, too, because each call of apt-get takes seconds.
+	with []string
 	// backported says that some Debian releases have it only in their backports.
 	backported bool
 	// env is a variable with the path to use instead.
@@ -112,7 +115,7 @@ func (a installer) install(p *program) (string, error) {
 	if err := p.prepare(); err != nil {
 		return "", err
 	}
-	install := []string{"install", "-y", "--no-install-recommends", p.pkg}
+	install := append([]string{"install", "-y", "--no-install-recommends", p.pkg}, p.with...)
 	out, err := aptGet(get, install...)
 	if err != nil {
 		// The package lists may be old, or missing as in a new container.
@@ -260,9 +263,16 @@ func Install() error {
 	return nil
 }
 
-func install(all []program) error {
-	for i := range all {
-		if _, err := all[i].find(); err != nil {
+func install(all []program) error { return apt.installAll(all) }
+
+// installAll installs the programs that are missing with one call of apt-get.
+func (a installer) installAll(all []program) error {
+	all = slices.DeleteFunc(slices.Clone(all), func(p program) bool { return p.look() != "" })
+	for i, p := range all {
+		for _, next := range all[i+1:] {
+			p.with = append(p.with, next.pkg)
+		}
+		if _, err := a.install(&p); err != nil {
 			return err
 		}
 	}

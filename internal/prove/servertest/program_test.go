@@ -67,6 +67,19 @@ esac`)
 	}
 }
 
+// TestInstallAll: one call of apt-get installs all programs that are missing, and no others.
+func TestInstallAll(t *testing.T) {
+	bin, a := shop(t, `
+echo "$*" >>"$DIR/ran"
+for package in "$@"; do touch "$BIN/$package"; chmod 700 "$BIN/$package"; done 2>/dev/null`)
+	executable(t, filepath.Join(bin, "here"), "")
+	testkit.Must(t, a.installAll([]program{{names: []string{"one"}, pkg: "one"}, {names: []string{"here"}, pkg: "here"}, {names: []string{"two"}, pkg: "two"}}))
+	ran := string(testkit.ReadFile(t, filepath.Join(filepath.Dir(a.lock), "ran")))
+	if strings.Count(ran, "\n") != 1 || !strings.HasSuffix(ran, " one two\n") {
+		t.Errorf("apt-get ran with\n%s", ran)
+	}
+}
+
 func TestInstallRefused(t *testing.T) {
 	tests := []struct {
 		name, script string
