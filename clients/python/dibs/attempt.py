@@ -26,6 +26,11 @@ ANY_AGE_MS = 9_223_372_036_854  # accepts a record of any age
 CLEAN = ("release", "keep")  # the outcomes that end a reserved place
 
 
+def id_of(token: str) -> str:
+    """Return the public name of a lease, which operators see."""
+    return base64.b32encode(hashlib.sha256(b"dibs claim id\0" + bytes.fromhex(token)).digest()[:10]).decode().lower()
+
+
 class Attempt:
     """One attempt to hold a key: what its caller asks for, what its token may have at the store,
     and the lease if it was granted. The threads of the process share it; a caller has it by a
@@ -74,9 +79,7 @@ class Attempt:
 
     @property
     def id(self) -> str:
-        """The public name of the attempt, which operators see."""
-        named = hashlib.sha256(b"dibs claim id\0" + bytes.fromhex(self.token)).digest()[:10]
-        return base64.b32encode(named).decode().lower()
+        return id_of(self.token)
 
     def digest(self) -> str:
         return hashlib.sha256(self.namespace.encode() + b"\0" + self.raw).hexdigest()[:12]
