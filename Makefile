@@ -27,9 +27,9 @@ each = failed=; for m in $(MODULES); do began=$$(date +%s); echo "== $${m\#$(CUR
   echo "== $${m\#$(CURDIR)/} took $$(($$(date +%s) - began)) s"; done; \
   test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
-# The packages of the gate. Examples with libraries that take long to compile are left to the nightly
+# The packages of the gate. Those with libraries that take long to compile are left to the nightly
 # tests and to lint. -e lists a package that is broken, too, so that it fails.
-PACKAGES = $(filter-out %/examples/frameworks %/examples/redelivery,$(shell go list -e $(MODULES:%=%/...)))
+PACKAGES = $(filter-out %/examples/frameworks %/examples/redelivery %/proof/bench,$(shell go list -e $(MODULES:%=%/...)))
 # Those that carry concurrency. Here the race detector looks at these only; `make race` looks at all.
 ROOT := github.com/dibs-go/dibs
 RACED := $(ROOT) $(addprefix $(ROOT)/,store/engine store/remote stores/memstore stores/httpstore idempotency idempotency/retry \

@@ -44,7 +44,7 @@ func TestTLS(t *testing.T) {
 	for url, want := range map[string]string{
 		"https://" + tcp.Addr().String():      "",
 		"http+unix:" + socket.Addr().String(): "",
-		"http://" + tcp.Addr().String():       "400 Bad Request",
+		"http://" + tcp.Addr().String():       "write https instead of http",
 	} {
 		var o *httpstore.Options
 		if strings.HasPrefix(url, "https:") {
