@@ -18,7 +18,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "check", Imports: []string{root + "/store", root + "/proof/history", "github.com/anishathalye/porcupine"}},
 		{Dir: "fault", Imports: []string{
 			root + "/internal/backoff", root + "/internal/prove/wire", root + "/stores/pgstore", root + "/stores/mysqlstore", unix,
-			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
+			"github.com/redis/rueidis", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
 			root + "/proof/target", root + "/internal/prove/failpoint", root + "/internal/prove/servertest", root + "/stores/anystore",
 		}},

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs/internal/backoff"
@@ -95,10 +95,39 @@ func ask[T any](ctx context.Context, t *Target, question func(witness, context.C
 	return question(w, ctx)
 }
 
-// mysqlWitness is the witness of a MySQL or MariaDB.
-type mysqlWitness struct {
+// sqlWitness is the witness of a PostgreSQL, MySQL or MariaDB, on one connection.
+type sqlWitness struct {
 	db   *sql.DB
 	conn *sql.Conn
+	sqlServer
+}
+
+// sqlServer is what such a server is asked.
+type sqlServer struct {
+	// started are queries of numbers or texts: the first column of the one row that each returns. Numbers
+	// only grow until the server is started again.
+	started []string
+	clock   string // the time of day, in seconds
+	// connections lists the others: ID, and host and port. end ends one, by its ID.
+	connections, end string
+	// passes reports whether an error of connections or end is over in a moment, and gone whether an error
+	// of end says that there is no such connection.
+	passes, gone func(error) bool
+}
+
+func meetPostgres(ctx context.Context, url string) (witness, error) {
+	config, _, err := pgstore.Parse(url, nil)
+	if err != nil {
+		return nil, err
+	}
+	never := func(error) bool { return false }
+	return meetSQL(ctx, stdlib.OpenDB(*config.ConnConfig), sqlServer{
+		started:     []string{"SELECT pg_postmaster_start_time()::text"},
+		clock:       "SELECT extract(epoch FROM clock_timestamp())::float8",
+		connections: "SELECT pid, host(client_addr) || ':' || client_port FROM pg_stat_activity WHERE client_port IS NOT NULL",
+		end:         "SELECT pg_terminate_backend(%d)",
+		passes:      never, gone: never,
+	})
 }
 
 func meetMySQL(ctx context.Context, url string) (witness, error) {
@@ -112,181 +141,117 @@ func meetMySQL(ctx context.Context, url string) (witness, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(connector)
+	number := func(n uint16) func(error) bool {
+		return func(err error) bool {
+			e, ok := errors.AsType[*mysql.MySQLError](err)
+			return ok && e.Number == n
+		}
+	}
+	return meetSQL(ctx, sql.OpenDB(connector), sqlServer{
+		started:     []string{"SHOW GLOBAL STATUS LIKE 'Uptime'", "SHOW GLOBAL STATUS LIKE 'Connections'"},
+		clock:       "SELECT UNIX_TIMESTAMP(SYSDATE(6))",
+		connections: "SELECT ID, HOST FROM INFORMATION_SCHEMA.PROCESSLIST",
+		end:         "KILL %d",
+		// It cannot decode a statement that a connection is about to run.
+		passes: number(3854),
+		gone:   number(1094),
+	})
+}
+
+func meetSQL(ctx context.Context, db *sql.DB, of sqlServer) (witness, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &mysqlWitness{db, conn}, nil
+	return &sqlWitness{db, conn, of}, nil
 }
 
-// start is what begins at 0 with each start: seconds, and connections that were tried.
-func (w *mysqlWitness) start(ctx context.Context) (start, error) {
-	up, err := w.status(ctx, "Uptime")
-	if err != nil {
-		return start{}, err
+func (w *sqlWitness) start(ctx context.Context) (s start, err error) {
+	for _, query := range w.started {
+		rows, err := w.rows(ctx, query)
+		if err != nil || len(rows) != 1 {
+			return s, fmt.Errorf("%s: %d rows, %w", query, len(rows), err)
+		}
+		value := rows[0][len(rows[0])-1]
+		if n, err := strconv.Atoi(value); err == nil {
+			s.counts = append(s.counts, n)
+		} else {
+			s.id += value
+		}
 	}
-	connections, err := w.status(ctx, "Connections")
-	return start{counts: []int{up, connections}}, err
+	return s, nil
 }
 
-func (w *mysqlWitness) now(ctx context.Context) (time.Time, error) {
+func (w *sqlWitness) now(ctx context.Context) (time.Time, error) {
 	var s float64
-	err := w.conn.QueryRowContext(ctx, "SELECT UNIX_TIMESTAMP(SYSDATE(6))").Scan(&s)
+	err := w.conn.QueryRowContext(ctx, w.clock).Scan(&s)
 	return time.UnixMicro(int64(s * 1e6)), err
 }
 
-func (w *mysqlWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int, err error) {
-	all, err := w.processes(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (w *sqlWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int, err error) {
+	all, err := w.others(ctx)
 	for id, host := range all {
-		if !slices.ContainsFunc(from, func(a *net.TCPAddr) bool { return a.String() == host }) {
-			continue
-		}
-		if _, err := w.conn.ExecContext(ctx, "KILL "+strconv.FormatInt(id, 10)); err != nil {
-			if isNumber(err, noSuchThread) {
-				continue // it went by itself
-			}
-			return gone, err
-		}
-		// KILL sets a flag, and the connection ends when it looks at the flag.
-		left := true
-		await(evidence, func() bool {
-			all, err = w.processes(ctx)
-			_, left = all[id]
-			return err != nil || !left
-		})
 		if err != nil {
 			return gone, err
 		}
-		if !left {
+		if !slices.ContainsFunc(from, func(a *net.TCPAddr) bool { return a.String() == host }) {
+			continue
+		}
+		if _, err = w.conn.ExecContext(ctx, fmt.Sprintf(w.end, id)); err != nil {
+			if w.gone(err) {
+				err = nil // it went by itself
+			}
+			continue
+		}
+		// That was a signal, or a flag. The connection ends a moment later.
+		left := true
+		await(evidence, func() bool {
+			all, err = w.others(ctx)
+			_, left = all[id]
+			return err != nil || !left
+		})
+		if err == nil && !left {
 			gone++
 		}
 	}
-	return gone, nil
+	return gone, err
 }
 
-// Errors of the servers.
-const (
-	noSuchThread  = 1094
-	cannotConvert = 3854
-)
-
-func isNumber(err error, number uint16) bool {
-	e, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && e.Number == number
-}
-
-// processes returns the hosts of the server's connections, by their IDs. MySQL returns an error
-// if it cannot decode a statement that a connection is about to run; it can a moment later.
-func (w *mysqlWitness) processes(ctx context.Context) (all map[int64]string, err error) {
+// others returns the hosts of the server's connections, by their IDs.
+func (w *sqlWitness) others(ctx context.Context) (all map[int]string, err error) {
+	var rows [][]string
 	await(evidence, func() bool {
-		all, err = w.processesNow(ctx)
-		return !isNumber(err, cannotConvert)
+		rows, err = w.rows(ctx, w.connections)
+		return err == nil || !w.passes(err)
 	})
+	all = map[int]string{}
+	for _, row := range rows {
+		id, wrong := strconv.Atoi(row[0])
+		all[id], err = row[1], errors.Join(err, wrong)
+	}
 	return all, err
 }
 
-func (w *mysqlWitness) processesNow(ctx context.Context) (map[int64]string, error) {
-	rows, err := w.conn.QueryContext(ctx, "SELECT ID, HOST FROM INFORMATION_SCHEMA.PROCESSLIST")
+// rows returns the rows of two columns, or of one, as text.
+func (w *sqlWitness) rows(ctx context.Context, query string) (all [][]string, err error) {
+	rows, err := w.conn.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	all := map[int64]string{}
-	for rows.Next() {
-		var id int64
-		var host string
-		if err := rows.Scan(&id, &host); err != nil {
-			return nil, err
+	columns, err := rows.Columns()
+	for err == nil && rows.Next() {
+		row, to := make([]string, len(columns)), make([]any, len(columns))
+		for i := range row {
+			to[i] = &row[i]
 		}
-		all[id] = host
+		err = rows.Scan(to...)
+		all = append(all, row)
 	}
-	return all, rows.Err()
+	return all, errors.Join(err, rows.Err())
 }
 
-func (w *mysqlWitness) status(ctx context.Context, name string) (n int, err error) {
-	var key string
-	err = w.conn.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE '"+name+"'").Scan(&key, &n)
-	return n, err
-}
-
-func (w *mysqlWitness) close() { _ = errors.Join(w.conn.Close(), w.db.Close()) } // the server may have ended it before
-
-// postgresWitness is the witness of a PostgreSQL.
-type postgresWitness struct{ conn *pgx.Conn }
-
-func meetPostgres(ctx context.Context, url string) (witness, error) {
-	config, _, err := pgstore.Parse(url, nil)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil {
-		return nil, err
-	}
-	return &postgresWitness{conn}, nil
-}
-
-func (w *postgresWitness) start(ctx context.Context) (start, error) {
-	id, err := one[string](ctx, w.conn, "SELECT pg_postmaster_start_time()::text")
-	return start{id: id}, err
-}
-
-func (w *postgresWitness) now(ctx context.Context) (time.Time, error) {
-	return one[time.Time](ctx, w.conn, "SELECT clock_timestamp()")
-}
-
-func (w *postgresWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int, err error) {
-	var ports []int32
-	for _, addr := range from {
-		ports = append(ports, int32(addr.Port))
-	}
-	// The planner orders the conditions of a WHERE, but not those of a CASE. Connections of
-	// others must not be ended.
-	rows, err := w.conn.Query(ctx, `SELECT pid FROM (
-			SELECT pid, CASE WHEN client_port = ANY($1) AND host(client_addr) = ANY($2) THEN pg_terminate_backend(pid) END AS ended
-			FROM pg_stat_activity) AS all_of_them
-		WHERE ended`, ports, hosts(from))
-	if err != nil {
-		return 0, err
-	}
-	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-	if err != nil {
-		return 0, err
-	}
-	// That was a signal. The rows of the ended connections go away.
-	left := len(pids)
-	await(evidence, func() bool {
-		if left > 0 && err == nil {
-			left, err = one[int](ctx, w.conn, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY($1)", pids)
-		}
-		return left == 0 || err != nil
-	})
-	return len(pids) - left, err
-}
-
-func (w *postgresWitness) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), look)
-	defer cancel()
-	_ = w.conn.Close(ctx) // the server may have ended it before
-}
-
-// one returns the one value of the one row.
-func one[T any](ctx context.Context, conn *pgx.Conn, query string, args ...any) (value T, err error) {
-	err = conn.QueryRow(ctx, query, args...).Scan(&value)
-	return value, err
-}
-
-// hosts are the hosts of the addresses.
-func hosts(from []*net.TCPAddr) (all []string) {
-	for _, addr := range from {
-		all = append(all, addr.IP.String())
-	}
-	return all
-}
+func (w *sqlWitness) close() { _ = errors.Join(w.conn.Close(), w.db.Close()) } // the server may have ended it before
 
 // redisWitness is the witness of a Redis.
 type redisWitness struct{ client rueidis.Client }
