@@ -5,8 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/errtype"
+	"github.com/dibs-go/dibs/internal/product"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -172,4 +178,85 @@ func renewals(claims ...store.Claim) (all []store.Renewal) {
 		all = append(all, store.Renewal{Key: c.Key, Token: c.Token, TTL: time.Hour})
 	}
 	return all
+}
+
+// Product tests a store on a server that says that it is the product: start refuses it by its name,
+// with the error unsupported, or open opens it, and Check names it if it is not tested.
+func Product[S store.Checker](t *testing.T, p *product.Product, unsupported error, start func() (S, error), open func() S) {
+	t.Helper()
+	if p.Store != product.Refused {
+		FindsProduct(t, open(), p.Name, map[product.Verdict]store.Severity{product.Untested: store.SeverityAdvice}[p.Store])
+		return
+	}
+	_, err := start()
+	for _, want := range []string{p.Name, p.Why, p.Cure, p.Source} {
+		if err == nil || !errors.Is(err, unsupported) || !strings.Contains(err.Error(), want) {
+			t.Fatalf("Open: %v; want %v with %q", err, unsupported, want)
+		}
+	}
+}
+
+// FindsProduct tests what Check finds about the product: a finding of that severity with the text,
+// or none if it is "".
+func FindsProduct(t *testing.T, s store.Checker, text string, severity store.Severity) {
+	t.Helper()
+	found, err := s.Check(t.Context())
+	testkit.Must(t, err)
+	var about []store.Finding
+	for _, f := range found {
+		if f.Name == "product" {
+			about = append(about, f)
+		}
+	}
+	switch {
+	case severity == "" && len(about) == 0:
+	case len(about) != 1 || about[0].Severity != severity || !strings.Contains(about[0].What, text):
+		t.Errorf("found %+v, want %q with %q", about, severity, text)
+	}
+}
+
+// A Trouble is something that happens to a server, and error.type of the calls that fail then.
+type Trouble struct {
+	Type   string
+	Happen func()
+	Over   func() // nil: the next Trouble ends it
+}
+
+// ErrorTypes makes calls of a store while its server is in trouble. Metrics tell why they fail.
+func ErrorTypes(t *testing.T, s store.Store, troubles ...Trouble) {
+	t.Helper()
+	var mu sync.Mutex
+	var seen map[string]bool
+	// The TTL is short, because a claim that a server gets to see after it was undone stands for
+	// its TTL.
+	client := Client(t, s, &dibs.Options{Timeout: 2 * time.Second, TTL: 5 * time.Second, ObserveStore: func(c dibs.StoreCall) {
+		mu.Lock()
+		defer mu.Unlock()
+		if c.Err != nil {
+			seen[errtype.Of(c.Err)] = true
+		}
+	}})
+	work := func() error { return client.TryDo(t.Context(), "k", func(context.Context) error { return nil }) }
+	testkit.Must(t, work())
+	for _, trouble := range troubles {
+		mu.Lock()
+		seen = map[string]bool{}
+		mu.Unlock()
+		trouble.Happen()
+		testkit.Eventually(t, "calls fail as "+trouble.Type, func() bool {
+			_ = work()
+			mu.Lock()
+			defer mu.Unlock()
+			if seen["_OTHER"] {
+				t.Fatalf("%s: a call failed without a type", trouble.Type)
+			}
+			return seen[trouble.Type]
+		})
+		if trouble.Over != nil {
+			trouble.Over()
+			testkit.Eventually(t, "the server serves again", func() bool { return work() == nil })
+		}
+	}
+	// So that the client finds nothing that it cannot undo when it is closed.
+	testkit.Eventually(t, "the server serves again", func() bool { return work() == nil })
 }
