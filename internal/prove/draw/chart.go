@@ -50,7 +50,7 @@ func Charts(page string) (map[string]string, error) {
 		return nil, err
 	}
 	all := map[string]string{}
-	for _, section := range strings.Split(string(text), "\n## ") {
+	for section := range strings.SplitSeq(string(text), "\n## ") {
 		m := image.FindStringSubmatch(section)
 		if m == nil {
 			continue
