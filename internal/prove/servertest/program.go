@@ -241,12 +241,23 @@ var packagerPrograms = []program{
 	{names: []string{"ensurepip/__init__.py"}, places: []string{"/usr/lib/python3.*"}, pkg: "python3-venv"},
 }
 
+// railsPrograms run the recipes for Ruby.
+var railsPrograms = []program{
+	{names: []string{"rails.rb"}, places: rubyLibraries("railties"), pkg: "ruby-railties"},
+	{names: []string{"webrick.rb"}, places: rubyLibraries("webrick"), pkg: "ruby-webrick"},
+	{names: []string{"sidekiq"}, pkg: "ruby-sidekiq"},
+	{names: []string{"active_job.rb"}, places: rubyLibraries("activejob"), pkg: "ruby-activejob"},
+}
+
 // pythonLibraries are the folders of Debian's packages for Python.
 var pythonLibraries = []string{"/usr/lib/python3/dist-packages"}
 
 // InstallPackagers installs the tools of Ruby, Python and JavaScript that make and install
 // packages, if they are missing.
 func InstallPackagers() error { return install(packagerPrograms) }
+
+// InstallRails installs Rails and Sidekiq, if they are missing.
+func InstallRails() error { return install(railsPrograms) }
 
 // Install installs Redis, PostgreSQL, MariaDB and the tools of the tests if they are
 // missing. If a program cannot be installed, the error says what to do. Valkey, MySQL, Galera, Patroni,
