@@ -133,10 +133,18 @@ func (l *language) says(t *testing.T, server, text string, args ...string) strin
 // test runs a file of tests.
 func (l *language) test(t *testing.T, file string, variables ...string) {
 	t.Helper()
+	if l.debian != nil && packaged.MatchString(filepath.Base(file)) {
+		with := *l
+		with.interpreter = l.debian
+		l = &with
+	}
 	if out := l.run(t, variables, append(l.file[:len(l.file):len(l.file)], file)...); !l.passed.MatchString(out) {
 		t.Error(out)
 	}
 }
+
+// packaged are the files of tests that need packages of Debian.
+var packaged = regexp.MustCompile(`transaction|send|recipes`)
 
 // short are the clients' files of tests that the gate runs. The nightly tests run all.
 var short = regexp.MustCompile(`^(test_)?(lock|once|readme)[_.]`)
@@ -157,9 +165,6 @@ func TestLanguages(t *testing.T) {
 				var variables []string
 				if strings.Contains(filepath.Base(file), "transaction") {
 					variables = []string{"DIBS_DATABASE=" + migrated(t, servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}).URL())}
-					if l.debian != nil {
-						l.interpreter = l.debian
-					}
 				}
 				l.test(t, filepath.Join(filepath.Dir(l.tests), filepath.Base(file)), variables...)
 			})

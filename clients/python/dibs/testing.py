@@ -158,8 +158,8 @@ class Keeper:
             return False
         until = self._store.next_expiry(key, step.element["token"])
         if step.attempt.wait is None and until is None:
-            raise RuntimeError(f"dibs.testing: the wait for the key {step.attempt.shown()} would never end, because nobody releases it; "
-                               "give it a wait, or call keeper.release in another thread or task")
+            raise RuntimeError(f"dibs.testing: the wait for the key {step.attempt.shown()} would never end, because no thread or task of "
+                               "this process can release it; give it a wait")
         self.advance(max(min(ends, until or ends) - self._time.moment, 0.001))
         return True
 

@@ -182,6 +182,16 @@ class SendTest(unittest.TestCase):
                 {"requests": by_requests, "httpx": by_httpx}[name](server.url, "POST", {}, iter([b"amount", b"=700"]), {})
             self.assertEqual([b"amount=700"] * 2, [body for _, _, body in server.got])
 
+    def test_the_guide(self):
+        server = Scripted([{"reset": True}, {"status": 201}, {"status": 200}])
+        self.addCleanup(server.close)
+        with open(os.path.join(support.FOLDER, "..", "..", "docs", "guides", "retrying-clients.md")) as page:
+            text = re.search(r"^```py\n(.*?)^```", page.read(), re.M | re.S)[1]
+        script = support.Script("", text.replace("http://127.0.0.1:8080/charges", server.url))
+        self.addCleanup(script.close)
+        self.assertEqual("201 text\n200\n", script.output())
+        self.assertEqual([['"order-17"']] * 3, [keys for _, keys, _ in server.got])
+
     def test_through_a_proxy_that_is_killed(self):
         """Each request runs once, whatever is killed in between."""
         runs, lock = [], threading.Lock()
@@ -207,7 +217,7 @@ class SendTest(unittest.TestCase):
         def start(listen):
             log = open(f"{folder}/log", "wb")
             process = subprocess.Popen([os.environ["DIBS_PROGRAM"], "proxy", "--listen", listen, "--upstream", "http://127.0.0.1:%d" % origin.server_port,
-                                        "--store", f"sqlite:{folder}/dibs.db", "--scope", "none"], stdout=log, stderr=log)
+                                        "--store", f"sqlite:{folder}/dibs.db", "--scope", "none", "--lease", "1s", "--on-crash", "at-most-once"], stdout=log, stderr=log)
             self.addCleanup(log.close)
             self.addCleanup(lambda: (process.kill(), process.wait()))
 

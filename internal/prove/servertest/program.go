@@ -228,6 +228,8 @@ var toolPrograms = []program{
 	{names: []string{"python3"}, pkg: "python3"},
 	{names: []string{"openssl"}, pkg: "openssl"},
 	{names: []string{"psycopg/__init__.py"}, places: pythonLibraries, pkg: "python3-psycopg"},
+	{names: []string{"requests/__init__.py"}, places: pythonLibraries, pkg: "python3-requests"},
+	{names: []string{"httpx/__init__.py"}, places: pythonLibraries, pkg: "python3-httpx"},
 	{names: []string{"node"}, pkg: "nodejs"},
 }
 
