@@ -7,9 +7,8 @@
     keeper.advance(3600)                       # an hour passes
     with keeper.away(): ...                    # no server answers
 
-The client is the real one. The keeper stands in place of its servers, and has its own time: it stands
-still, except that advance moves it, and that it passes at once while a caller waits for a key that
-nobody in this process can release. A wait for the lease of another thread or task is a real one.
+The client is the real one. The keeper replaces its servers, and has its own time. advance moves it, and
+a caller that waits for a key that nobody in this process can release: its wait passes at once. A wait for the lease of another thread or task is a real one.
 """
 
 from __future__ import annotations
