@@ -45,7 +45,11 @@ func TestSend(t *testing.T) {
 		body, err := io.ReadAll(r.Body)
 		testkit.Check(t, err)
 		charged <- r.Header.Get("Idempotency-Key") + " " + string(body)
-		fmt.Fprintf(w, "charge %d", <-answer)
+		select {
+		case n := <-answer:
+			fmt.Fprintf(w, "charge %d", n)
+		case <-t.Context().Done():
+		}
 	}))
 	t.Cleanup(origin.Close)
 	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
