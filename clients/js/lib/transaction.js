@@ -13,7 +13,7 @@ export class Postgres {
   async settle(client, hold, data, retention, proof) {
     const { claim, namespace } = hold;
     await this.call(client, claim, "settle_in", "$1::text, $2::text, $3::text, $4::text::interval, $5::text, 'base64', $6::text",
-      [claim.bytes.toString("base64"), claim.token, data && data.toString("base64"), interval(retention), namespace, proof]);
+      [claim.bytes.toString("base64"), claim.token, data && data.toString("base64"), interval(retention), namespace, proof], proof === "marked");
   }
 
   async reserve(client, claim, namespace) {
@@ -25,7 +25,7 @@ export class Postgres {
     return (result.rows ?? result)[0].answer;
   }
 
-  async call(client, { shown, key }, name, parameters, values) {
+  async call(client, { shown, key }, name, parameters, values, ofOnce = false) {
     const named = this.name(name);
     try {
       return await client.query(`SELECT ${named}(${parameters}) AS answer`, values);
@@ -33,7 +33,9 @@ export class Postgres {
       const cause = e;
       switch (e?.code) {
         case "DIBS1": throw new LostError(`dibs: the lease of the key ${shown} is lost: ${e.detail}`, { key, cause });
-        case "DIBS2": throw new WrongTransactionError(`dibs: ${plain(e.message)}. Begin a transaction, write in it, and settle the key ${shown} as its last statement; the function of once begins and ends none`, { key, cause });
+        case "DIBS2": throw new WrongTransactionError(ofOnce
+          ? `dibs: the key ${shown}: the function of once sent COMMIT or ROLLBACK, so its result is not kept, and what it committed stays. Remove that statement: once commits when the function returns, and rolls back if it throws`
+          : `dibs: ${plain(e.message)}. Begin a transaction, write in it, and settle the key ${shown} as its last statement`, { key, cause });
         case "42883": case "3F000": throw new RefusedError(`dibs: this database has no function ${named} of this version. Name the store's schema and prefix when you connect, or run dibs migrate (${e.message})`, { key, cause });
         case "42501": throw new ForbiddenError(`dibs: the role may not call ${named}: GRANT USAGE ON SCHEMA and EXECUTE ON FUNCTION (${e.message})`, { key, cause });
         default: throw e;

@@ -185,7 +185,7 @@ test("once wants its own transaction", { skip }, async () => {
     await effect(key);
     for (const word of ["COMMIT", "BEGIN"]) await app.query(word);
     await effect(key);
-  }), (e) => e instanceof WrongTransactionError && /function of once begins and ends none/.test(e.message));
+  }), (e) => e instanceof WrongTransactionError && /"key \w+": the function of once sent COMMIT or ROLLBACK, .*Remove that statement/.test(e.message));
   assert.equal(await effects(key), 1); // which the function committed itself
   await assert.rejects(transaction(key, () => keys.once(key, { in: app }, fail)), (e) => e instanceof WrongTransactionError && /already/.test(e.message));
   await assert.rejects(keys.once(key, { in: {} }, fail), TypeError);
