@@ -78,80 +78,59 @@ func (r *recorder) Batching() store.Batching {
 
 // Claim implements store.Store.
 func (r *recorder) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
-	events := make([]Event, len(claims))
-	for i := range claims {
-		events[i] = OfClaim(&claims[i])
-	}
-	if err := r.w.Call(events); err != nil {
-		return err
-	}
-	r.join(claims, events)
-	err := r.store.Claim(ctx, claims, answers)
-	for i := range events {
-		if err != nil {
-			events[i].Error = Unknown
-			events[i].Text = err.Error()
-			continue
-		}
-		events[i].Answer(&answers[i])
+	return record(r, claims, OfClaim, func(events []Event) error {
+		r.join(claims, events)
+		return r.store.Claim(ctx, claims, answers)
+	}, func(i int, e *Event) error {
+		e.Answer(&answers[i])
 		r.granted(claims[i].Token, &answers[i])
-		if answers[i].Err != nil {
-			r.failed(answers[i].Err)
-		}
-	}
-	if err != nil {
-		r.failed(err)
-	}
-	return cmp.Or(err, r.w.Return(events))
+		return answers[i].Err
+	})
 }
 
 // Renew implements store.Store.
 func (r *recorder) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
-	events := make([]Event, len(renewals))
-	for i := range renewals {
-		events[i] = OfRenewal(&renewals[i])
-	}
-	if err := r.w.Call(events); err != nil {
-		return err
-	}
-	err := r.store.Renew(ctx, renewals, errs)
-	return r.ended(events, errs, err)
+	return record(r, renewals, OfRenewal, func([]Event) error {
+		return r.store.Renew(ctx, renewals, errs)
+	}, func(i int, e *Event) error {
+		e.Ended(errs[i])
+		return errs[i]
+	})
 }
 
 // Settle implements store.Store.
 func (r *recorder) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
-	events := make([]Event, len(settlements))
-	for i := range settlements {
-		events[i] = OfSettlement(&settlements[i])
+	return record(r, settlements, OfSettlement, func([]Event) error {
+		return r.store.Settle(ctx, settlements, errs)
+	}, func(i int, e *Event) error {
+		r.leave(settlements[i].Token)
+		e.Ended(errs[i])
+		return errs[i]
+	})
+}
+
+// record writes down a call of the store with these elements and what became of each, and
+// returns what the call returned.
+func record[E any](
+	r *recorder, elements []E, of func(*E) Event, call func([]Event) error, answered func(int, *Event) error,
+) error {
+	events := make([]Event, len(elements))
+	for i := range elements {
+		events[i] = of(&elements[i])
 	}
 	if err := r.w.Call(events); err != nil {
 		return err
 	}
-	err := r.store.Settle(ctx, settlements, errs)
-	if err == nil {
-		r.leave(settlements)
-	}
-	return r.ended(events, errs, err)
-}
-
-// ended writes down what became of renewals or settlements, and returns what the call
-// returned.
-func (r *recorder) ended(events []Event, errs []error, err error) error {
+	err := call(events)
 	for i := range events {
 		if err != nil {
 			events[i].Error, events[i].Text = Unknown, err.Error()
-		} else {
-			events[i].Ended(errs[i])
+		} else if err := answered(i, &events[i]); err != nil {
+			r.failed(err)
 		}
 	}
 	if err != nil {
 		r.failed(err)
-	} else {
-		for _, err := range errs {
-			if err != nil {
-				r.failed(err)
-			}
-		}
 	}
 	return cmp.Or(err, r.w.Return(events))
 }
@@ -168,13 +147,11 @@ func (r *recorder) join(claims []store.Claim, events []Event) {
 	}
 }
 
-// leave forgets the tokens that were settled.
-func (r *recorder) leave(settlements []store.Settlement) {
+// leave forgets a token that was settled.
+func (r *recorder) leave(t store.Token) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range settlements {
-		delete(r.tokens, settlements[i].Token.ID())
-	}
+	delete(r.tokens, t.ID())
 }
 
 // granted remembers a token that was granted.
