@@ -13,11 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/idempotency/conform"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
-	"github.com/dibs-go/dibs/stores/anystore"
 )
 
 // newOrigin starts the kit's origin.
@@ -116,31 +113,6 @@ func TestConformAPIs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestConformMiddleware: the middleware passes every case but those that are about the
-// server under it. The nightly tests do that over every store.
-func TestConformMiddleware(t *testing.T) {
-	t.Parallel()
-	checkMiddleware(t, "memory:")
-}
-
-func checkMiddleware(t *testing.T, url string) {
-	t.Helper()
-	store, err := anystore.Open(t.Context(), url, anystore.ToUse)
-	testkit.Must(t, err)
-	t.Cleanup(func() { _ = store.Close() })
-	client, err := dibs.New(store.Store, nil)
-	testkit.Must(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	m, err := idempotency.New(client, nil)
-	testkit.Must(t, err)
-	origin := conform.NewOrigin()
-	server := httptest.NewServer(m.Wrap(origin))
-	t.Cleanup(server.Close)
-	o := conform.Options{Target: server.URL, Origin: origin, Profile: conform.Dibs, Skip: []string{"request-framed-twice"}}
-	conforms(t, &o, "key-strict", "missing-refused", "missing-problem", "failed-kept", "restart", "request-framed-twice",
-		"request-hop", "fence", "fields-folded", "origin-closes", "origin-chunks", "origin-stray", "origin-garbled", "origin-folded")
 }
 
 // conforms runs the kit: all cases pass but these, which are not run.

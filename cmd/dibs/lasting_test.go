@@ -40,9 +40,6 @@ func over(t *testing.T, stores []onStore, check func(t *testing.T, url string)) 
 // TestConformProxyLasting: the proxy passes every case of the kit over every lasting store.
 func TestConformProxyLasting(t *testing.T) { over(t, lasting, checkProxy) }
 
-// TestConformMiddlewareLasting: the middleware passes every case over every lasting store.
-func TestConformMiddlewareLasting(t *testing.T) { over(t, lasting, checkMiddleware) }
-
 // TestConformProxies: two proxies that share a store pass every case, with connections to both.
 func TestConformProxies(t *testing.T) {
 	t.Parallel()
