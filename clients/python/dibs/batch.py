@@ -12,6 +12,7 @@ import collections
 import contextlib
 import math
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,7 @@ class Batcher:
         self._bell = Bell()
         self._alone = NOBODY
         self._since: dict[int, float] = {}  # by thread: since when its batch is under way
+        self._rings: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()  # the loops that will ring
         self._stopped = False
 
     def stop(self) -> None:
@@ -127,11 +129,18 @@ class Batcher:
         loop = asyncio.get_running_loop()
         item.future = loop.create_future()
         item.timer = loop.call_later(SLOW, self._look, loop, item)
-        self._put(item)
+        self._queue.append(item)
+        if loop not in self._rings:  # once for all tasks that ask now
+            self._rings.add(loop)
+            loop.call_soon(self._ring, loop)
         try:
             return await item.future
         finally:
             item.timer.cancel()
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._rings.discard(loop)
+        self._bell.ring()
 
     def _look(self, loop: asyncio.AbstractEventLoop, item: Item) -> None:
         """See to the item of a task that has no answer yet."""
@@ -162,7 +171,11 @@ class Batcher:
 
     def _drain(self) -> None:
         me = threading.get_ident()
-        while items := self._take():
+        while True:
+            time.sleep(0)  # callers that were just answered ask first, and their next calls join this batch
+            items = self._take()
+            if not items:
+                return
             self._since[me] = clock.now()
             self._since.pop(-1, None)
             try:
@@ -172,6 +185,7 @@ class Batcher:
 
     def _take(self) -> list[Item]:
         items: list[Item] = []
+        others: list[Item] = []
         size = 0
         while len(items) < MOST:
             try:
@@ -179,14 +193,15 @@ class Batcher:
             except IndexError:
                 break
             if items and (item.group != items[0].group or size + item.size > BYTES):
-                self._queue.appendleft(item)
-                break
+                others.append(item)
+                continue
             item.sent = True  # before the look at left, and leave looks in the other order
             if item.left:
                 self._finish([item])
             else:
                 items.append(item)
                 size += item.size
+        self._queue.extendleft(reversed(others))
         return items
 
     def _send(self, items: list[Item]) -> None:

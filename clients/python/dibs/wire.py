@@ -18,6 +18,7 @@ from .clock import Bell
 
 MAX_HEAD = 1 << 16  # bytes of the head of an answer
 MAX_BODY = 128 << 20  # bytes of its body
+FIELDS = re.compile(r"(?<=\n)(content-type|content-length|transfer-encoding|connection):([^\r\n]*)", re.I)
 
 
 class Broken(OSError):
@@ -60,25 +61,22 @@ class Response:
 
     def _read_head(self) -> bool:
         while (end := self._data.find(b"\r\n\r\n")) >= 0:
-            lines = self._data[:end].decode("latin-1").split("\r\n")
+            head = self._data[:end].decode("latin-1")
             del self._data[:end + 4]
-            found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |$)", lines[0])
+            found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |\r|$)", head)
             if not found:
                 raise Broken("the answer is no HTTP/1.1")
             status = int(found[2])
             if status < 200:
                 continue
-            fields: dict[str, str] = {}
-            for line in lines[1:]:
-                name, _, value = line.partition(":")
-                fields[name.lower()] = value.strip()
-            self.kind = fields.get("content-type", "").partition(";")[0].strip().lower()
+            fields = {name.lower(): value.strip().lower() for name, value in FIELDS.findall(head)}
+            self.kind = fields.get("content-type", "").partition(";")[0].strip()
             self._chunked = "transfer-encoding" in fields
             if "content-length" in fields:
                 if not re.fullmatch(r"\d{1,12}", fields["content-length"]):
                     raise Broken("the answer has no length")
                 self._length = int(fields["content-length"])
-            self.keep = found[1] == "1" and fields.get("connection", "").lower() != "close"
+            self.keep = found[1] == "1" and fields.get("connection") != "close"
             self.status = status
             return True
         if len(self._data) > MAX_HEAD:
