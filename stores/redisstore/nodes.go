@@ -92,7 +92,7 @@ func (n *nodes) take(group string) *line {
 		l := idle[len(idle)-1]
 		n.idle[addr] = idle[:len(idle)-1]
 		select {
-		case <-l.ended:
+		case <-l.ended: //nolint:errcheck // why it ended does not matter
 			n.close(l)
 			continue
 		default:
