@@ -183,3 +183,21 @@ func AnswersCall(text []byte) bool {
 	_ = json.Unmarshal(all["error"], &m.error)
 	return m.version == "2.0" && (m.result != nil || m.error != nil)
 }
+
+// TextAnswer returns the response to a call whose result is a text. The id is to be replaced, as that of a
+// stored response.
+func TextAnswer(text string) []byte {
+	type part struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	type result struct {
+		Content []part `json:"content"`
+	}
+	answer, _ := json.Marshal(struct { // which cannot fail
+		Version string `json:"jsonrpc"`
+		ID      int    `json:"id"`
+		Result  result `json:"result"`
+	}{"2.0", 0, result{[]part{{"text", text}}}})
+	return answer
+}

@@ -203,8 +203,20 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report for people: the result first, then what is wrong, then what was done.
 func (r *Report) WriteText(w io.Writer) error {
+	if failures := r.Failures(); len(failures) > 0 {
+		fmt.Fprintf(w, "FAILED: %s. The history is in %s\n", strings.Join(failures, "; "), r.Dir)
+	} else {
+		if r.Interrupted {
+			fmt.Fprint(w, "Interrupted; so far ")
+		}
+		fmt.Fprintf(w, "0 violations, with %d hits by %d kinds of faults.\n", r.Hits(), r.kinds())
+	}
+	fmt.Fprintf(w, "seed %d; again with: %s\n\n", r.Seed, r.Repeat)
+	if err := r.writeWrongs(w); err != nil {
+		return err
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "FAULT\tSTRIKES\tHITS\tEVIDENCE OF A HIT\n")
 	for _, s := range r.Faults {
@@ -224,12 +236,6 @@ func (r *Report) WriteText(w io.Writer) error {
 	if slices.ContainsFunc(r.Faults, func(s *Strikes) bool { return s.Forgets }) {
 		fmt.Fprintln(w, "* The store may lose there what it acknowledged. Fences must rise all the same.")
 	}
-	if len(r.Absent) > 0 {
-		fmt.Fprintln(w)
-		for _, a := range r.Absent {
-			fmt.Fprintf(w, "not %s: %s\n", a.Name, a.Why)
-		}
-	}
 	fmt.Fprintf(w, `
 %d workers in %d processes, %d events of %d keys: %d operations, %d of them with an unknown outcome;
 %d grants, %d records, %d replays; %d writes with fences, %d of them refused;
@@ -241,6 +247,30 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Stale > 0 {
 		fmt.Fprintf(w, "%d keys of dead holders were released by force, because the server's clock had been ahead when they were granted.\n", r.Stale)
 	}
+	if len(r.Absent) == 0 {
+		return nil
+	}
+	// By the reason, because many faults have the same one.
+	fmt.Fprintf(w, "\nThese faults do not apply:\n")
+	for i, a := range r.Absent {
+		same := func(b Absent) bool { return b.Why == a.Why }
+		if slices.IndexFunc(r.Absent, same) < i {
+			continue
+		}
+		var names []string
+		for _, b := range r.Absent[i:] {
+			if same(b) {
+				names = append(names, b.Name)
+			}
+		}
+		fmt.Fprintf(w, "  %s: %s\n", strings.Join(names, ", "), a.Why)
+	}
+	return nil
+}
+
+// writeWrongs writes what was found, at most maxLines of a kind.
+func (r *Report) writeWrongs(w io.Writer) error {
+	wrote := false
 	for _, part := range []struct {
 		title string
 		lines []string
@@ -252,6 +282,7 @@ func (r *Report) WriteText(w io.Writer) error {
 				fmt.Fprintf(w, "%s: and %d more\n", part.title, len(part.lines)-i)
 				break
 			}
+			wrote = true
 			fmt.Fprintf(w, "%s: %s\n", part.title, line)
 			if part.title == "violation" && r.verdict != nil && i < len(r.verdict.Violations) {
 				if err := r.verdict.Violations[i].WriteEvents(w); err != nil {
@@ -260,17 +291,10 @@ func (r *Report) WriteText(w io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintln(w)
-	if failures := r.Failures(); len(failures) > 0 {
-		fmt.Fprintf(w, "FAILED: %s. The history is in %s\n", strings.Join(failures, "; "), r.Dir)
-	} else {
-		if r.Interrupted {
-			fmt.Fprint(w, "Interrupted; so far ")
-		}
-		fmt.Fprintf(w, "0 violations, with %d hits by %d kinds of faults.\n", r.Hits(), r.kinds())
+	if wrote {
+		fmt.Fprintln(w)
 	}
-	_, err := fmt.Fprintf(w, "seed %d; again with: %s\n", r.Seed, r.Repeat)
-	return err
+	return nil
 }
 
 // maxLines bounds how many lines of one kind WriteText writes. WriteJSON writes all.

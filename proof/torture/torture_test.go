@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
@@ -42,12 +44,40 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestTheResultIsFirst: a report begins with its result. Then come what is wrong, what was done, and on one
+// line for each reason the faults that do not apply.
+func TestTheResultIsFirst(t *testing.T) {
+	r := &torture.Report{
+		Seed: 7, Repeat: "dibs-prove torture --seed 7", Faults: []*torture.Strikes{{Name: "kill", Hits: 2}},
+		Absent: []torture.Absent{{Name: "a", Why: "it is no server"}, {Name: "b", Why: "it needs root"}, {Name: "c", Why: "it is no server"}},
+	}
+	for violations, parts := range map[int][]string{
+		0: {"0 violations, with 2 hits", "seed 7; again", "FAULT", "effects in transactions", "These faults do not apply:\n  a, c: it is no server\n  b: it needs root\n"},
+		2: {"FAILED: ", "seed 7; again", "violation: two holders", "violation: two holders", "FAULT", "These faults do not apply:\n"},
+	} {
+		r.Violations = slices.Repeat([]string{"two holders"}, violations)
+		var text strings.Builder
+		testkit.Must(t, r.WriteText(&text))
+		rest := text.String()
+		if !strings.HasPrefix(rest, parts[0]) {
+			t.Errorf("%d violations: it begins with %.80q", violations, rest)
+		}
+		for _, part := range parts {
+			_, after, ok := strings.Cut(rest, part)
+			if !ok {
+				t.Fatalf("%d violations: %q is not in its place in\n%s", violations, part, text.String())
+			}
+			rest = after
+		}
+	}
+}
+
 // TestInterruptedReport: a run that was interrupted is no failure because of what it did
 // not come to, and does not look as if it had.
 func TestInterruptedReport(t *testing.T) {
 	r := &torture.Report{Interrupted: true, Faults: []*torture.Strikes{{Name: "kill", Hits: 2}, {Name: "stop"}}}
 	var text strings.Builder
-	if err := r.WriteText(&text); err != nil || !r.OK() || !strings.Contains(text.String(), "\nInterrupted; so far 0 violations, with 2 hits by 1 kinds of faults.\n") {
+	if err := r.WriteText(&text); err != nil || !r.OK() || !strings.HasPrefix(text.String(), "Interrupted; so far 0 violations, with 2 hits by 1 kinds of faults.\n") {
 		t.Errorf("%v %q %s", err, r.Failures(), text.String())
 	}
 	if r.Violations = []string{"one"}; r.OK() {

@@ -15,7 +15,7 @@ import (
 var (
 	// ErrTransactionEnded: the run ended the transaction, or the server did because of a deadlock
 	// and the run went on. Its effect may be committed in part. Its answer is not kept.
-	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors", store.ErrTransactionEnded)
+	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: remove that statement, and return errors; dibs commits when the run returns, and rolls back if it returns an error", store.ErrTransactionEnded)
 	// ErrOtherDatabase: the pool that was given to Transactions is not on the store's server.
 	ErrOtherDatabase = errors.New("mysqlstore: the transactions are not on the store's server, so the store cannot commit with them; use a pool of the server that the store was opened on, not of a replica")
 )

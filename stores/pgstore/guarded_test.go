@@ -228,8 +228,8 @@ func TestTransactionAlike(t *testing.T) {
 				_, err := tx.Exec(ctx, c.sql, pgx.QueryExecModeSimpleProtocol)
 				return "wrong", err
 			})
-			if !errors.Is(err, ErrTransactionEnded) || got != "" {
-				t.Errorf("answered %q, %v; want ErrTransactionEnded", got, err)
+			if !errors.Is(err, ErrTransactionEnded) || !strings.Contains(err.Error(), "remove that statement; dibs commits when the run returns") || got != "" {
+				t.Errorf("answered %q, %v; want ErrTransactionEnded with its cure", got, err)
 			}
 			if n := b.entries(t, "k"); n != 0 {
 				t.Errorf("%d entries are there", n)

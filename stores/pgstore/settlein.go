@@ -24,7 +24,7 @@ var (
 	ErrAborted = errors.New("pgstore: a statement failed, and the transaction with it: return its error, or use a savepoint (Begin) for what may fail")
 	// ErrTransactionEnded: the run ended the transaction with a statement. What it did until then
 	// may be committed. Its answer is not kept.
-	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs", store.ErrTransactionEnded)
+	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: remove that statement; dibs commits when the run returns, and rolls back if it returns an error", store.ErrTransactionEnded)
 	// ErrOtherDatabase: the pool or transaction that was given to the store is not in the store's
 	// database.
 	ErrOtherDatabase = errors.New("pgstore: the transactions are not in the store's database, so the store cannot commit with them; use a pool of the database that the store was opened on, not of a replica")

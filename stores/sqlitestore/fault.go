@@ -44,7 +44,7 @@ var (
 	ErrOtherDB = errors.New("the sql.DB for its transactions has another file or driver")
 	// ErrTransactionEnded: a function ended its transaction itself. The transaction was
 	// rolled back.
-	ErrTransactionEnded = errors.New("the function ended its transaction, and it was rolled back")
+	ErrTransactionEnded = errors.New("the function ended its transaction (Commit, Rollback), and it was rolled back: remove that call; dibs commits when the function returns, and rolls back if it returns an error")
 	// ErrClosed: the Store was closed.
 	ErrClosed = errtype.New(errtype.Closed, "the store is closed")
 )

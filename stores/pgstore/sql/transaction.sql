@@ -146,7 +146,8 @@ BEGIN
     END IF;
     IF proof IN ('marked', 'deferrable')
         AND current_setting(CASE proof WHEN 'marked' THEN 'dibs.run' ELSE 'transaction_deferrable' END, true) IS DISTINCT FROM 'on' THEN
-        RAISE EXCEPTION 'dibs: this is not the transaction that was begun for the run' USING ERRCODE = 'DIBS2';
+        RAISE EXCEPTION 'dibs: this is not the transaction that was begun for the run' USING ERRCODE = 'DIBS2',
+            HINT = 'The run has sent COMMIT or ROLLBACK. Remove that statement: the caller of the run commits it, and rolls it back after an error.';
     END IF;
     IF proof = 'deferrable' AND current_setting('default_transaction_deferrable') = 'on' THEN
         RAISE EXCEPTION 'dibs: all transactions are DEFERRABLE here, so this one must be marked' USING ERRCODE = 'DIBS3';

@@ -278,7 +278,7 @@ func TestResolve(t *testing.T) {
 		{[]string{"show", unknown}, 1, "; an ID is named by --id " + unknown},
 		{[]string{"forget", unknown, "--yes"}, 1, "; an ID is named by --id " + unknown},
 		{[]string{"release", unknown, "--yes"}, 1, "; an ID is named by --id " + unknown},
-		{[]string{"resolve", "--help"}, 0, "resolve (KEY | --id ID) (--status N | --result JSON | --rerun)"},
+		{[]string{"resolve", "--help"}, 0, "resolve (KEY | --id ID) (--status N | --text TEXT | --result JSON | --rerun)"},
 		{[]string{"forget", "--help"}, 0, "forget KEY ... | --id ID | --glob PATTERN"},
 		{[]string{"resolve", "--id", unknown, "--rerun"}, 1, "stdin is not a terminal"},
 		{[]string{"resolve", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},

@@ -20,6 +20,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/dialect"
 	"github.com/dibs-go/dibs/internal/oncerecord"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
@@ -30,6 +31,7 @@ type verdict struct {
 	rerun     bool
 	status    int
 	result    string
+	text      string
 	headers   []string
 	body      string
 	bodyFile  string
@@ -42,7 +44,7 @@ func (p *program) resolve() *cobra.Command {
 	var s selection
 	var v verdict
 	cmd := &cobra.Command{
-		Use:   "resolve (KEY | --id ID) (--status N | --result JSON | --rerun)",
+		Use:   "resolve (KEY | --id ID) (--status N | --text TEXT | --result JSON | --rerun)",
 		Short: "Resolve a run whose outcome is unknown, or was not stored",
 		Long: `With --on-crash at-most-once, a request whose proxy crashed is not run again: it
 may or may not have taken effect. Its retries get the problem "outcome unknown".
@@ -50,6 +52,7 @@ A function of once that must run at most once is the same, and its callers get
 an error. Find out what happened, then resolve it:
 
   --status N      the request took effect: retries get this answer
+  --text TEXT     the tool of an agent (MCP) ran: retries get this text
   --result JSON   the function of once ran: callers get this result
   --rerun         it did not take effect: the next one runs
 
@@ -80,6 +83,7 @@ no such attempt, or it has its outcome.`,
 	f := cmd.Flags()
 	f.BoolVar(&v.rerun, "rerun", false, "let the next retry run")
 	f.IntVar(&v.status, "status", 0, "answer retries with this `STATUS`")
+	f.StringVar(&v.text, "text", "", "answer retries of a call of a tool (MCP) with this `TEXT`")
 	f.StringVar(&v.result, "result", "", "give callers of once this result, as `JSON`")
 	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; can be repeated")
 	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer")
@@ -95,13 +99,13 @@ no such attempt, or it has its outcome.`,
 // check refuses flags that contradict each other.
 func (v *verdict) check(fs *pflag.FlagSet) error {
 	chosen := 0
-	for _, is := range []bool{fs.Changed("status"), fs.Changed("result"), v.rerun} {
+	for _, is := range []bool{fs.Changed("status"), fs.Changed("text"), fs.Changed("result"), v.rerun} {
 		if is {
 			chosen++
 		}
 	}
 	if chosen != 1 {
-		return usagef("choose the outcome: --status N or --result JSON if it took effect, --rerun if it did not")
+		return usagef("choose the outcome: --status N, --text TEXT or --result JSON if it took effect, --rerun if it did not")
 	}
 	for _, name := range []string{"header", "body", "body-file", "key-ring", "retention"} {
 		switch {
@@ -109,17 +113,24 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 			return usagef("--%s: it has no effect with --rerun; remove it", name)
 		case fs.Changed("result") && fs.Changed(name) && name != "retention":
 			return usagef("--%s: it has no effect with --result; remove it", name)
+		case fs.Changed("text") && fs.Changed(name) && name != "retention" && name != "key-ring":
+			return usagef("--%s: it has no effect with --text; remove it", name)
 		}
 	}
 	switch {
 	case v.rerun:
 	case fs.Changed("result") && !json.Valid([]byte(v.result)):
 		return usagef("--result: it is not JSON; quote a text, as in --result '\"paid\"'")
+	case fs.Changed("text") && v.text == "":
+		return usagef("--text: it is empty")
+	case fs.Changed("text"):
+		v.status, v.headers, v.body = http.StatusOK, nil, string(dialect.TextAnswer(v.text))
 	case !fs.Changed("result") && (v.status < 200 || v.status > 599):
 		return usagef("--status: %d is not the status of an answer, 200 to 599", v.status)
 	case fs.Changed("body") && fs.Changed("body-file"):
 		return usagef("--body-file: it cannot be used together with --body")
-	case v.retention < time.Second || v.retention > idempotency.MaxRetention:
+	}
+	if !v.rerun && (v.retention < time.Second || v.retention > idempotency.MaxRetention) {
 		return usagef("--retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
 	}
 	for _, h := range v.headers {
@@ -170,6 +181,8 @@ func (p *program) resolveOne(ctx context.Context, in store.Inspector, opened dib
 		return usagef("--status: %s is not the key of an HTTP request; use --result or --rerun", name)
 	case isHTTP && fs.Changed("result"):
 		return usagef("--result: %s is the key of an HTTP request; use --status or --rerun", name)
+	case fs.Changed("text") && !strings.HasPrefix(e.Key.Name, dialect.CallPrefix):
+		return usagef("--text: %s is not the key of a call of a tool (MCP); use %s or --rerun", name, map[bool]string{true: "--status", false: "--result"}[isHTTP])
 	}
 	if v.rerun {
 		return p.letRun(ctx, in, e, id, v)
@@ -212,6 +225,9 @@ func (p *program) outcome(e store.Entry, v *verdict, isHTTP bool) (data []byte, 
 		return nil, "", "", err
 	}
 	if data, err = idempotency.EncodeAnswer(e.Key.Name, a); err != nil {
+		if strings.HasPrefix(e.Key.Name, dialect.CallPrefix) {
+			return nil, "", "", usagef("%v; --text makes one of the tool's text", err)
+		}
 		return nil, "", "", usagef("%v", err)
 	}
 	ring, err := proxy.ReadKeyRing(v.keyRing)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -52,5 +53,63 @@ func TestResolveCall(t *testing.T) {
 	testkit.Must(t, err)
 	if string(a.Body) != response || a.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the answer is %+v", a)
+	}
+}
+
+// TestResolveText: the text of a tool becomes the result of its call.
+func TestResolveText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dibs.db")
+	store, err := sqlitestore.Open(path, nil)
+	testkit.Must(t, err)
+	defer store.Close()
+	client, err := dibs.New(store, nil)
+	testkit.Must(t, err)
+	defer client.Close()
+	resolve := func(key string, args ...string) (int, string) {
+		lost, err := client.Acquire(t.Context(), key, &dibs.AcquireOptions{AtMostOnce: true})
+		if err == nil {
+			testkit.Must(t, lost.Abandon(t.Context()))
+		}
+		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": "sqlite:" + path}, append([]string{"resolve", key, "--yes"}, args...)...)
+		return code, stdout + stderr
+	}
+	const tool, request = "mcp:AAAAAAAAAAAAAAAAAAAAAA:k", "http:AAAAAAAAAAAAAAAAAAAAAA:k"
+	for _, test := range []struct {
+		key, want string
+		args      []string
+	}{
+		{request, "is not the key of a call of a tool (MCP); use --status", []string{"--text=paid"}},
+		{"nightly", "is not the key of a call of a tool (MCP); use --result", []string{"--text=paid"}},
+		{tool, "--text: it is empty", []string{"--text="}},
+		{tool, "choose the outcome", []string{"--text=paid", "--status=200"}},
+		{tool, "--body: it has no effect with --text", []string{"--text=paid", "--body=x"}},
+		{tool, "--header: it has no effect with --text", []string{"--text=paid", "--header=A: b"}},
+		{tool, "--retention: 1ms is out of range", []string{"--text=paid", "--retention=1ms"}},
+		{tool, "--text makes one of the tool's text", []string{"--status=200", "--body=paid"}},
+	} {
+		if code, text := resolve(test.key, test.args...); code != 64 || !strings.Contains(text, test.want) {
+			t.Errorf("%s %q: exited with %d: %s; want %q", test.key, test.args, code, text, test.want)
+		}
+	}
+	const said = "charge 1: \"3 €\"\n<done>"
+	if code, text := resolve(tool, "--text", said); code != 0 || !strings.Contains(text, "retries get 200") {
+		t.Fatalf("exited with %d: %s", code, text)
+	}
+	_, err = client.TryAcquire(t.Context(), tool, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
+	done, ok := errors.AsType[*dibs.DoneError](err)
+	if !ok {
+		t.Fatalf("the key is not done: %v", err)
+	}
+	a, err := idempotency.DecodeAnswer(done.Record.Data, 0)
+	testkit.Must(t, err)
+	var m struct {
+		Result struct {
+			Content []struct{ Type, Text string }
+			IsError bool
+		}
+	}
+	testkit.Must(t, json.Unmarshal(a.Body, &m))
+	if c := m.Result.Content; a.Status != 200 || len(c) != 1 || c[0].Type != "text" || c[0].Text != said || m.Result.IsError {
+		t.Errorf("the answer is %d %s", a.Status, a.Body)
 	}
 }
