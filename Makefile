@@ -35,6 +35,9 @@ ROOT := github.com/dibs-go/dibs
 RACED := $(ROOT) $(addprefix $(ROOT)/,store/engine store/remote stores/memstore stores/httpstore idempotency idempotency/retry \
   jobs page internal/batch internal/memory internal/progress internal/slow internal/survey)
 
+# The tests of these mostly wait, for servers, so that they begin first.
+WAITING := $(addprefix $(ROOT)/,stores/pgstore stores/mysqlstore cmd/dibs/internal/command cmd/dibs)
+
 test:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
 	@$(MAKE) --no-print-directory -k -j3 test-raced test-plain
@@ -48,7 +51,7 @@ test-plain: export CGO_ENABLED = 0
 test-plain: export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 test-plain: need build
 	@go vet $(RACED) & vet=$$!; \
-	  go test -ldflags '-s -w' -vet=all -shuffle=on -timeout 30m $(filter-out $(RACED),$(PACKAGES)) && wait $$vet
+	  go test -p 3 -ldflags '-s -w' -vet=all -shuffle=on -timeout 30m $(WAITING) $(filter-out $(RACED) $(WAITING),$(PACKAGES)) && wait $$vet
 
 # The tests of the gate, with the race detector in all of them.
 race: need build
