@@ -28,6 +28,10 @@ type Options struct {
 	// object.
 	PruneEvery time.Duration
 
+	// ReadOnly is for programs that only list keys and Check. Open proves nothing then, nothing
+	// is written, and the time does not move.
+	ReadOnly bool
+
 	// Clock is the time of the store; default: a Register in the same KV.
 	Clock Clock
 }
@@ -52,7 +56,10 @@ func (o *Options) withDefaults(kv KV) (Options, error) {
 	case d.PruneEvery > 0 && d.PruneEvery < time.Second:
 		return d, fmt.Errorf("casstore: Options.PruneEvery is %v; it must be at least 1s, or negative", d.PruneEvery)
 	}
-	if d.Clock == nil {
+	switch {
+	case d.ReadOnly:
+		d.Clock, d.PruneEvery = standing{NewRegister(kv, nil)}, -1
+	case d.Clock == nil:
 		d.Clock = NewRegister(kv, &RegisterOptions{Tick: d.Tick})
 	}
 	return d, nil

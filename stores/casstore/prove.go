@@ -7,68 +7,145 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // ErrUnconditional is the error of Open if the engine does not heed the condition of a write, or
 // does not read what was written. It has lost updates, so two callers could get one key.
 var ErrUnconditional = errors.New("casstore: the engine does not replace objects conditionally")
 
-// prove proves on an object that nobody else has that the KV does what it promises.
-func prove(ctx context.Context, kv KV) error {
-	name := "probe/" + strings.ToLower(rand.Text())
-	one, two := []byte("1 "+rand.Text()), []byte("2 "+rand.Text())
-	wrong := func(what string) error { return fmt.Errorf("%w: %s", ErrUnconditional, what) }
-	// refused reports whether a write whose condition does not hold was refused.
-	refused := func(what string, err error) error {
-		switch {
-		case err == nil:
-			return wrong(what)
-		case errors.Is(err, ErrConflict):
-			return nil
-		}
-		return err
-	}
-	reads := func(want []byte, version string) error {
-		got, v, err := kv.Get(ctx, name)
-		if err == nil && (v != version || !bytes.Equal(got, want)) {
-			err = wrong("what was written is not what is read")
-		}
-		return err
-	}
-	first, err := kv.Put(ctx, name, one, "")
+// racers is how many writers Open has meet on one object.
+const racers = 4
+
+// probe is an object on which it is proved what a KV does.
+type probe struct {
+	kv   KV
+	name string
+}
+
+// prove proves on an object that nobody else has that the KV does what it promises. keeps says
+// that it ignores the condition of Delete.
+func prove(ctx context.Context, kv KV) (keeps bool, err error) {
+	p := &probe{kv, "probe/" + strings.ToLower(rand.Text())}
+	_, first, err := p.race(ctx, "")
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := reads(one, first); err != nil {
-		return err
-	}
-	_, err = kv.Put(ctx, name, two, "")
+	_, err = kv.Put(ctx, p.name, text(), "")
 	if err := refused("an object was made although there was one", err); err != nil {
-		return err
+		return false, err
 	}
-	second, err := kv.Put(ctx, name, two, first)
+	last, second, err := p.race(ctx, first)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if second == first {
-		return wrong("two states of an object have one version")
+		return false, wrong("two states of an object have one version")
 	}
-	_, err = kv.Put(ctx, name, one, first)
+	_, err = kv.Put(ctx, p.name, text(), first)
 	if err := refused("an object was replaced although it had changed", err); err != nil {
-		return err
+		return false, err
 	}
-	if err := refused("an object was deleted although it had changed", kv.Delete(ctx, name, first)); err != nil {
-		return err
+	switch err = kv.Delete(ctx, p.name, first); {
+	case err == nil:
+		keeps = true
+	case !errors.Is(err, ErrConflict):
+		return false, err
+	default:
+		if err := p.reads(ctx, last, second); err != nil {
+			return false, err
+		}
+		if err := kv.Delete(ctx, p.name, second); err != nil {
+			return false, err
+		}
 	}
-	if err := reads(two, second); err != nil {
-		return err
+	if err := p.reads(ctx, nil, ""); err != nil {
+		return false, err
 	}
-	if err := kv.Delete(ctx, name, second); err != nil {
-		return err
+	_, err = kv.Put(ctx, p.name, text(), second)
+	return keeps, refused("an object was replaced although there was none", err)
+}
+
+// race has writers replace the object with that version at once, until one does, and returns what
+// it wrote and the new version.
+func (p *probe) race(ctx context.Context, version string) ([]byte, string, error) {
+	for range maxTries {
+		var all sync.WaitGroup
+		var versions [racers]string
+		var errs [racers]error
+		var texts [racers][]byte
+		for i := range racers {
+			texts[i] = text()
+			all.Go(func() { versions[i], errs[i] = p.kv.Put(ctx, p.name, texts[i], version) })
+		}
+		all.Wait()
+		won := -1
+		for i, err := range errs {
+			switch {
+			case err == nil && won >= 0:
+				return nil, "", wrong("of several writes at once on one state of an object, more than one was made")
+			case err == nil:
+				won = i
+			case !errors.Is(err, ErrConflict):
+				return nil, "", err
+			}
+		}
+		if won >= 0 {
+			return texts[won], versions[won], p.reads(ctx, texts[won], versions[won])
+		}
 	}
-	if err := reads(nil, ""); err != nil {
-		return err
+	return nil, "", errBusy
+}
+
+// reads reads the object, which must be so.
+func (p *probe) reads(ctx context.Context, want []byte, version string) error {
+	got, v, err := p.kv.Get(ctx, p.name)
+	if err == nil && (v != version || !bytes.Equal(got, want)) {
+		err = wrong("what was written is not what is read")
 	}
-	_, err = kv.Put(ctx, name, one, second)
-	return refused("an object was replaced although there was none", err)
+	return err
+}
+
+// refused returns nil if a write was refused whose condition does not hold.
+func refused(what string, err error) error {
+	switch {
+	case err == nil:
+		return wrong(what)
+	case errors.Is(err, ErrConflict):
+		return nil
+	}
+	return err
+}
+
+func wrong(what string) error { return fmt.Errorf("%w: %s", ErrUnconditional, what) }
+
+func text() []byte { return []byte(rand.Text()) }
+
+// Check implements store.Checker. It proves again on an object of its own what Open proves, and
+// asks the KV if it is a store.Checker, too.
+func (s *Store) Check(ctx context.Context) ([]store.Finding, error) {
+	var c storekit.Checkup
+	keeps, err := prove(ctx, s.kv)
+	switch {
+	case errors.Is(err, ErrUnconditional):
+		c.Danger(true, "conditions", "Two callers can get one key: "+strings.TrimPrefix(err.Error(), "casstore: ")+".", "Use another engine.")
+	case err != nil && s.options.ReadOnly:
+		c.Unchecked(true, "conditions", fmt.Sprintf("It is unknown whether the engine heeds the conditions of writes: %v.", err),
+			"Have Check run by a user who may write.")
+	case err != nil:
+		return nil, err
+	}
+	c.Advice(keeps, "deletes", "The engine ignores the condition of a delete, so the objects of keys stay after their use.",
+		"Use few keys, or delete the objects while no process uses the store.")
+	if k, ok := s.kv.(store.Checker); ok {
+		found, err := k.Check(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.Add(found...)
+	}
+	return c.Findings(), nil
 }

@@ -162,9 +162,9 @@ func (r *Register) read(ctx context.Context) error {
 			}
 			continue
 		}
-		var s registerState
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("casstore: the object %q is not a clock: %w", registerName, err)
+		s, err := decodeRegister(raw)
+		if err != nil {
+			return err
 		}
 		if r.learn(s, version, sent, received, false) {
 			return nil
@@ -218,6 +218,13 @@ func (r *Register) move(ctx context.Context, next time.Duration) error {
 	return err
 }
 
+func decodeRegister(raw []byte) (s registerState, err error) {
+	if err = json.Unmarshal(raw, &s); err != nil {
+		err = fmt.Errorf("casstore: the object %q is not a clock: %w", registerName, err)
+	}
+	return s, err
+}
+
 func encodeRegister(s registerState) []byte {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -225,3 +232,19 @@ func encodeRegister(s registerState) []byte {
 	}
 	return raw
 }
+
+// standing is the time for a process that writes nothing.
+type standing struct{ *Register }
+
+// Now returns the time as it was written last.
+func (c standing) Now(ctx context.Context) (least, most int64, err error) {
+	raw, version, err := c.kv.Get(ctx, registerName)
+	if err != nil || version == "" {
+		return 1, 1, err
+	}
+	s, err := decodeRegister(raw)
+	return s.Now, s.Now, err
+}
+
+// Tick does nothing.
+func (standing) Tick(context.Context, time.Duration) error { return nil }

@@ -3,7 +3,7 @@ package casstore
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math"
@@ -21,7 +21,7 @@ import (
 // core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
 type core = remote.Store
 
-// Store is a store.Store, store.Inspector, store.Notifier and store.Pruner on a KV. Open makes it.
+// Store is a store.Store, store.Inspector, store.Notifier, store.Pruner and store.Checker on a KV. Open makes it.
 // It is safe for concurrent use.
 type Store struct {
 	*core
@@ -29,6 +29,7 @@ type Store struct {
 	kv      KV
 	options Options
 	ticker  ticker
+	keeps   bool // no object is deleted, because the engine ignores the condition of that
 }
 
 var (
@@ -37,6 +38,7 @@ var (
 	_ store.Batcher   = (*Store)(nil)
 	_ store.Inspector = (*Store)(nil)
 	_ store.Pruner    = (*Store)(nil)
+	_ store.Checker   = (*Store)(nil)
 )
 
 // ErrClosed is the error of calls of a store that was closed. It is store.ErrClosed.
@@ -65,7 +67,8 @@ const (
 var again = backoff.Exponential{Min: time.Millisecond, Max: 64 * time.Millisecond}
 
 // Open opens the store in a KV. Options may be nil. First it proves on an object of its own that
-// the KV heeds the conditions of writes: otherwise the error is ErrUnconditional.
+// the KV heeds the conditions of writes: otherwise the error is ErrUnconditional. If only the
+// condition of Delete is not heeded, the store deletes nothing, and Check says so.
 func Open(ctx context.Context, kv KV, o *Options) (*Store, error) {
 	if kv == nil {
 		return nil, errors.New("casstore: Open was given no KV")
@@ -74,10 +77,12 @@ func Open(ctx context.Context, kv KV, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prove(ctx, kv); err != nil {
-		return nil, err
-	}
 	s := &Store{kv: kv, options: options}
+	if !options.ReadOnly {
+		if s.keeps, err = prove(ctx, kv); err != nil {
+			return nil, err
+		}
+	}
 	all := func(part []int) ([]int, error) { return part, nil } // nothing is plain
 	s.server = &remote.Server{
 		// A step is one key's, so elements are made one by one.
@@ -236,7 +241,7 @@ func (s *Store) write(ctx context.Context, how remote.Load, k string, o *loaded,
 		o.body.FreeSince = 0
 	case since == 0:
 		o.body.FreeSince = most
-	case how == remote.Passing && !changed && since+keepFree <= least:
+	case how == remote.Passing && !changed && since+keepFree <= least && !s.keeps:
 		return s.kv.Delete(ctx, nameOf(k), o.version)
 	}
 	if !changed && (o.body.FreeSince == since || o.version == "") {
@@ -253,12 +258,25 @@ func (s *Store) write(ctx context.Context, how remote.Load, k string, o *loaded,
 	return err
 }
 
-// nameOf returns the name of a key's object. It is in the order of the keys.
-func nameOf(k string) string { return keys + hex.EncodeToString([]byte(k)) }
+// alphabet is in the order of its bytes, so names are in the order of their keys.
+var alphabet = base64.NewEncoding("-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz").WithPadding(base64.NoPadding)
+
+// segment is how many bytes of a name are between two '/'. Some engines keep objects as files.
+const segment = 200
+
+// nameOf returns the name of a key's object. A '_' ends a segment that is not the last one, because
+// an engine of files has no file that is a folder, too.
+func nameOf(k string) string {
+	name, rest := keys, alphabet.EncodeToString([]byte(k))
+	for ; len(rest) > segment; rest = rest[segment:] {
+		name += rest[:segment] + "_/"
+	}
+	return name + rest
+}
 
 // keyOf returns the key of an object, "" if it has none.
 func keyOf(name string) string {
-	raw, err := hex.DecodeString(strings.TrimPrefix(name, keys))
+	raw, err := alphabet.DecodeString(strings.ReplaceAll(strings.TrimPrefix(name, keys), "_/", ""))
 	if err != nil {
 		return ""
 	}
@@ -268,13 +286,9 @@ func keyOf(name string) string {
 // list returns the keys from first to last.
 func (s *Store) list(ctx context.Context, _ storekit.Part, first, last string, limit int) (all []string, err error) {
 	after, end := keys, nameOf(last)
-	if first != "" {
-		// The name before that of first: hex has no digit below 0.
+	if first != "" { // a name that is before that of first, and after all others before it
 		name := nameOf(first)
-		after = name[:len(name)-1]
-		if name[len(name)-1] > '0' {
-			after += string(name[len(name)-1]-1) + "~"
-		}
+		after = name[:len(name)-1] + string(name[len(name)-1]-1) + "~"
 	}
 	names, err := s.kv.List(ctx, keys, after, limit)
 	for _, name := range names {

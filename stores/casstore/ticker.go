@@ -19,7 +19,7 @@ type ticker struct {
 
 // need has the clock moved until what is left, in microseconds, is over.
 func (t *ticker) need(s *Store, left int64) {
-	if left <= 0 {
+	if left <= 0 || s.options.ReadOnly {
 		return
 	}
 	d := time.Duration(min(left, tickFor.Microseconds())) * time.Microsecond
