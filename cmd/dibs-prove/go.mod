@@ -10,8 +10,17 @@ require (
 )
 
 require (
+	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
+	github.com/minio/md5-simd v1.1.2 // indirect
+	github.com/minio/minio-go/v7 v7.4.1 // indirect
+	golang.org/x/net v0.62.0 // indirect
+	gopkg.in/ini.v1 v1.67.3 // indirect
+)
+
+require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/anishathalye/porcupine v1.3.1 // indirect
+	github.com/dibs-go/dibs/stores/casstore/s3 v0.0.0 // indirect
 	github.com/dibs-go/dibs/stores/mysqlstore v0.0.0 // indirect
 	github.com/dibs-go/dibs/stores/pgstore v0.0.0 // indirect
 	github.com/dibs-go/dibs/stores/redisstore v0.0.0 // indirect
@@ -56,3 +65,5 @@ replace github.com/dibs-go/dibs/jobs/riverjobs => ../../jobs/riverjobs
 replace github.com/dibs-go/dibs/jobs/asynqjobs => ../../jobs/asynqjobs
 
 replace github.com/dibs-go/dibs/dibsotel => ../../dibsotel
+
+replace github.com/dibs-go/dibs/stores/casstore/s3 => ../../stores/casstore/s3

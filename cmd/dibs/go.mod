@@ -4,16 +4,16 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/stores/anystore v0.0.0
 	github.com/dibs-go/dibs/stores/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/stores/pgstore v0.0.0
 	github.com/dibs-go/dibs/stores/redisstore v0.0.0
 	github.com/dibs-go/dibs/stores/sqlitestore v0.0.0
-	github.com/dibs-go/dibs/stores/anystore v0.0.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.3
 	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.9
+	github.com/spf13/pflag v1.0.10
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/metric v1.47.0
@@ -28,6 +28,9 @@ require (
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
+	github.com/minio/md5-simd v1.1.2 // indirect
+	github.com/minio/minio-go/v7 v7.4.1 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
@@ -36,13 +39,16 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/sdk v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	gopkg.in/ini.v1 v1.67.3 // indirect
 	modernc.org/sqlite v1.61.1 // indirect
 )
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/dibs-go/dibs/dibsotel v0.0.0
+	github.com/dibs-go/dibs/stores/casstore/s3 v0.0.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
@@ -75,3 +81,5 @@ replace github.com/dibs-go/dibs/stores/sqlitestore => ../../stores/sqlitestore
 replace github.com/dibs-go/dibs/sqllock => ../../sqllock
 
 replace github.com/dibs-go/dibs/dibsotel => ../../dibsotel
+
+replace github.com/dibs-go/dibs/stores/casstore/s3 => ../../stores/casstore/s3

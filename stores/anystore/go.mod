@@ -14,7 +14,16 @@ require (
 )
 
 require (
+	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
+	github.com/minio/md5-simd v1.1.2 // indirect
+	github.com/minio/minio-go/v7 v7.4.1 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	gopkg.in/ini.v1 v1.67.3 // indirect
+)
+
+require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/dibs-go/dibs/stores/casstore/s3 v0.0.0
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
@@ -41,3 +50,5 @@ replace github.com/dibs-go/dibs/stores/pgstore => ../pgstore
 replace github.com/dibs-go/dibs/stores/redisstore => ../redisstore
 
 replace github.com/dibs-go/dibs/stores/sqlitestore => ../sqlitestore
+
+replace github.com/dibs-go/dibs/stores/casstore/s3 => ../casstore/s3

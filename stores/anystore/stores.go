@@ -87,7 +87,7 @@ type kind struct {
 }
 
 // kinds are all kinds of stores.
-var kinds = []kind{memoryKind, sqliteKind, redisKind, postgresKind, mysqlKind, httpKind}
+var kinds = []kind{memoryKind, sqliteKind, redisKind, postgresKind, mysqlKind, s3Kind, httpKind}
 
 // address is the URL of a store after parsing.
 type address interface {
@@ -143,7 +143,8 @@ const (
 	// ToList is ToInspect for a program that calls the Inspector's List and nothing else. It
 	// writes nothing, and needs no rights but those to read.
 	ToList
-	// ToCheck is ToList for Check. It opens a store in memory, too.
+	// ToCheck is ToList for Check, which writes objects of its own to an object storage. It opens a
+	// store in memory, too.
 	ToCheck
 )
 

@@ -30,6 +30,7 @@
 //   - [RedisSentinel]: a master, its replicas and three sentinels.
 //   - [Postgres]: one server; durable or not, limits, settings.
 //   - [Etcd]: one member.
+//   - [S3]: an object storage on files.
 //   - [Patroni]: three PostgreSQL servers, the etcd in which Patroni chooses the primary, and an
 //     HAProxy that leads to it.
 //   - [PgBouncer]: a pooler in front of it, in transaction or session mode.
