@@ -39,8 +39,8 @@ func (k *KV) Check(ctx context.Context) ([]store.Finding, error) {
 	for _, what := range []string{"versioning", "lifecycle", "replication"} {
 		raw, _, err := k.do(ctx, http.MethodGet, "", what+"=", nil, nil)
 		s := &settings{}
-		if e, ok := errors.AsType[*Error](err); ok && e.Status != http.StatusNotFound { // not found: there are none
-			c.Unchecked(true, what, "The "+what+" of the bucket cannot be read: "+strings.TrimPrefix(err.Error(), "s3: ")+".",
+		if e, ok := errors.AsType[*Error](err); ok && e.Status != http.StatusNotFound && e.Status != http.StatusNotImplemented { // there are none
+			c.Unchecked(true, what, "The "+what+" of the bucket cannot be read: "+strings.Trim(strings.TrimPrefix(err.Error(), "s3: "), ".")+".",
 				"Let the user read it, or look at it by hand.")
 		} else if err != nil && !ok {
 			return nil, err

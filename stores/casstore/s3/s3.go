@@ -85,6 +85,8 @@ type KV struct {
 	client *http.Client
 }
 
+var _ casstore.KV = (*KV)(nil)
+
 // NewKV returns the objects of a bucket.
 func NewKV(o *Options) (*KV, error) {
 	d, err := o.withDefaults()
@@ -216,7 +218,10 @@ func (k *KV) do(ctx context.Context, method, name, query string, header http.Hea
 func (k *KV) send(ctx context.Context, method, name, query string, header http.Header, body []byte) ([]byte, http.Header, error) {
 	c, err := k.o.Credentials.GetWithContext(&credentials.CredContext{Client: k.client})
 	if err != nil {
-		return nil, nil, fmt.Errorf("s3: there are no credentials: %w", err)
+		return nil, nil, fmt.Errorf("s3: asking for credentials: %w", err)
+	}
+	if c.AccessKeyID == "" {
+		return nil, nil, errors.New("s3: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role")
 	}
 	r, err := http.NewRequestWithContext(ctx, method, k.base+"/"+name, bytes.NewReader(body))
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
-
-	"github.com/dibs-go/dibs/stores/casstore"
 )
 
 // ErrURL is the error of a text that is no URL of this store.
@@ -102,13 +100,12 @@ func (o *Options) base() string {
 
 // String returns the URL.
 func (o *Options) String() string {
-	u := url.URL{Scheme: "s3", Host: o.Bucket, Path: o.Prefix}
-	q := url.Values{}
-	if o.Endpoint != "" {
-		q.Set("endpoint", o.Endpoint)
+	text := "s3://" + o.Bucket
+	if o.Prefix != "" {
+		text += "/" + o.Prefix
 	}
-	u.RawQuery = q.Encode()
-	return u.String()
+	if o.Endpoint != "" {
+		text += "?endpoint=" + o.Endpoint
+	}
+	return text
 }
-
-var _ casstore.KV = (*KV)(nil)
