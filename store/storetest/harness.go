@@ -49,7 +49,7 @@ type Harness struct {
 	Crowd int
 
 	// Unsure is how far apart the two bounds of the store's time may be, if it reads no server's
-	// clock. By that much less it may say is left of a lease, a place or a record. Default: 0.
+	// clock. What it says is left of a lease, a place or a record may be off by that. Default: 0.
 	Unsure time.Duration
 }
 

@@ -83,7 +83,7 @@ var inspectProperties = []Property{
 					continue
 				}
 				if r := e.Record; r.ID != want.record || r.Bytes != len("answer") || r.Data != nil ||
-					r.Age < 0 || r.Age > took+time.Second || r.Left <= 0 || r.Left > long {
+					r.Age < 0 || r.Age > took+time.Second || r.Left <= 0 || r.Left > long+t.h.Unsure {
 					t.Errorf("%s: the record is listed as %+v", name, *r)
 				}
 			}
@@ -319,7 +319,7 @@ var inspectProperties = []Property{
 				t.Helper()
 				e := q.list(store.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
 				for _, p := range e.Places {
-					if p.Left <= 0 || p.Left > long {
+					if p.Left <= 0 || p.Left > long+t.h.Unsure {
 						t.Errorf("a place lasts for %v, want up to %v", p.Left, long)
 					}
 				}
@@ -416,7 +416,7 @@ func (t *Trial) run(name string, at store.Run, took time.Duration) {
 	t.Helper()
 	over := name == "abandoned" || name == "unknown"
 	if at.Attempt != 1 || at.Fence == 0 || at.Since < 0 || at.Since > took+time.Second ||
-		over != (at.Left <= 0) || at.Left > long {
+		over != (at.Left <= 0) || at.Left > long+t.h.Unsure {
 		t.Errorf("%s: the run is listed as %+v", name, at)
 	}
 }

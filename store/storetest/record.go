@@ -23,7 +23,7 @@ var recordProperties = []Property{
 				t.done("the writer, asking again", p.try(k, a, answerable), "answer")
 			}
 			r := q.look(k, answerable).Record
-			if most := time.Since(before) + tick; r.Age > most || r.Left > long || r.Left < long-most-t.h.Unsure {
+			if most := time.Since(before) + tick; r.Age > most || r.Left > long+t.h.Unsure || r.Left < long-most-t.h.Unsure {
 				t.Fatalf("the record, kept for %v at most %v ago, has the age %v and %v left", long, most, r.Age, r.Left)
 			}
 			t.lost("renew by the writer", p.renew(k, a, long))
@@ -90,7 +90,7 @@ var recordProperties = []Property{
 			t.ends("the record", before, time.Now(), t.short(), func() bool {
 				d := q.try(k, store.NewToken(), answerable)
 				if d.State == store.Done {
-					if d.Record.Left > t.short() {
+					if d.Record.Left > t.short()+t.h.Unsure {
 						t.Fatalf("the record is kept for %v more, the claim asked for %v", d.Record.Left, t.short())
 					}
 					return false

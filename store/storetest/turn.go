@@ -264,7 +264,7 @@ func (t *Trial) left(what string, a store.Answer, since time.Time, d time.Durati
 	t.state(what, a, store.Held)
 	// Stores may keep times in milliseconds.
 	least := d - time.Since(since) - tick - t.h.Unsure
-	if a.Left <= 0 || a.Left > d+time.Microsecond || a.Left < least {
+	if a.Left <= 0 || a.Left > d+time.Microsecond+t.h.Unsure || a.Left < least {
 		t.Fatalf("%s: Left is %v, want between %v and %v", what, a.Left, least, d)
 	}
 }

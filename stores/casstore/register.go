@@ -48,6 +48,7 @@ type Register struct {
 	at    time.Duration // when it had been received
 	since time.Duration // it became current after that
 	asked time.Duration // it was current after that
+	most  int64         // the last upper bound that was returned
 }
 
 // RegisterOptions are the settings of a Register. Nil and the zero value mean the defaults.
@@ -102,9 +103,14 @@ func (r *Register) Now(ctx context.Context) (least, most int64, err error) {
 		now := r.o.Monotonic()
 		r.mu.Lock()
 		s, slack, fresh := r.state, now-r.since, r.since >= 0
+		if fresh = fresh && slack <= 4*r.o.Tick; fresh {
+			// Of a lease, more than its TTL would be left if the bound fell when the register moves.
+			most = max(r.most, s.Now+(slack+slack/8).Microseconds()+1)
+			r.most = most
+		}
 		r.mu.Unlock()
-		if fresh && slack <= 4*r.o.Tick {
-			return s.Now, s.Now + (slack + slack/8).Microseconds() + 1, nil
+		if fresh {
+			return s.Now, most, nil
 		}
 		planned := time.Duration(s.Next) * time.Microsecond
 		if end == 0 {
@@ -190,7 +196,7 @@ func (r *Register) learn(s registerState, version string, sent, received time.Du
 	case sent < r.at:
 		return false
 	default: // the objects were lost
-		r.since = -1
+		r.since, r.most = -1, 0
 	}
 	if mine {
 		r.since = sent

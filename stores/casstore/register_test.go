@@ -131,3 +131,26 @@ func TestClockOfALostStore(t *testing.T) {
 		t.Errorf("the other process reads %d after %d", b, a)
 	}
 }
+
+// TestUpperBoundDoesNotFall: of a lease that began just before the clock moves, no more than its TTL is
+// left just after.
+func TestUpperBoundDoesNotFall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const tick = 100 * time.Millisecond
+		r := casstore.NewRegister(&casstore.Memory{}, &casstore.RegisterOptions{Tick: tick})
+		least(t, r)
+		last := int64(0)
+		for i := range 100 {
+			time.Sleep(tick / 10)
+			if i%10 == 9 {
+				testkit.Check(t, r.Tick(t.Context(), tick))
+			}
+			_, most, err := r.Now(t.Context())
+			testkit.Check(t, err)
+			if most < last {
+				t.Fatalf("the upper bound is %d after %d", most, last)
+			}
+			last = most
+		}
+	})
+}
