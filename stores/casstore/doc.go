@@ -17,6 +17,9 @@
 // all processes were away in between, the key is free at the latest when the TTL has passed again
 // after the first one came back.
 //
+// So a record is kept for its retention of time in which the store was used, which can be days of
+// real time. What must happen once a day needs another store.
+//
 // # Costs
 //
 // A call reads two objects and writes one, so to take a key and give it back takes four reads and
@@ -25,5 +28,5 @@
 //
 // The queue of a key is bounded (Options.MaxWaiters), because each step of the key writes all of
 // it. For the same reason records are small (Options.MaxObject). The store is for locks, leaders
-// and scheduled work; the answers of a busy API belong in a database.
+// and jobs that must not overlap; the answers of a busy API belong in a database.
 package casstore

@@ -19,9 +19,9 @@ type Clock interface {
 	// most + d as least before d has passed since Now was called.
 	Now(ctx context.Context) (least, most int64, err error)
 
-	// Tick moves the clock, if it is this process's turn. The process calls it again after next;
-	// 0: it does not.
-	Tick(ctx context.Context, next time.Duration) error
+	// Tick moves the clock, if it is this process's turn, and returns the time as far as the process
+	// knows it. The process calls it again after next; 0: it does not.
+	Tick(ctx context.Context, next time.Duration) (now int64, err error)
 }
 
 // Register is a Clock that is one object of a KV. A process that moves the number in it adds at most
@@ -130,7 +130,14 @@ func (r *Register) Now(ctx context.Context) (least, most int64, err error) {
 
 // Tick implements Clock. The process that moved the register last does it again, because the time
 // of a call is lost to any other. Another process does it if that one is late.
-func (r *Register) Tick(ctx context.Context, next time.Duration) error {
+func (r *Register) Tick(ctx context.Context, next time.Duration) (now int64, err error) {
+	err = r.tick(ctx, next)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.Now, err
+}
+
+func (r *Register) tick(ctx context.Context, next time.Duration) error {
 	r.mu.Lock()
 	passed, mine, known := r.o.Monotonic()-r.at, r.mine, r.known != ""
 	r.mu.Unlock()
@@ -253,4 +260,4 @@ func (c standing) Now(ctx context.Context) (least, most int64, err error) {
 }
 
 // Tick does nothing.
-func (standing) Tick(context.Context, time.Duration) error { return nil }
+func (standing) Tick(context.Context, time.Duration) (int64, error) { return 0, nil }

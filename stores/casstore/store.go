@@ -163,7 +163,7 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 		conflict := false
 		for k, o := range objects {
 			changed := o.body.apply(changes, k)
-			s.ticker.need(s, o.body.ends()-least)
+			s.ticker.need(s, o.body.ends(), least)
 			if how >= remote.Looking {
 				continue
 			}

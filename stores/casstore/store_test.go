@@ -196,3 +196,17 @@ func TestUnusedStoreMakesNoCalls(t *testing.T) {
 		}
 	})
 }
+
+// TestDistantClockReachesTheEndOfALease: with each tick the time of a call is lost. The process that
+// asked for a key moves the clock until the lease is over all the same, so that who comes later has it.
+func TestDistantClockReachesTheEndOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &casstore.Memory{}
+		o := &casstore.Options{Tick: 20 * time.Millisecond, PruneEvery: -1}
+		claim(t, open(t, distant(m, &atomic.Int64{}), o), store.NewToken(), store.Try, time.Second)
+		time.Sleep(10 * time.Second)
+		if a := claim(t, open(t, distant(m, &atomic.Int64{}), o), store.NewToken(), store.Try, time.Second); a.State != store.Granted {
+			t.Errorf("ten seconds after a lease of one second began, the claim is answered %+v", a)
+		}
+	})
+}

@@ -14,22 +14,20 @@ const tickFor = time.Minute
 type ticker struct {
 	mu      sync.Mutex
 	running bool
+	ends    int64 // by the clock, of what ends last
 	until   time.Time
 }
 
-// need has the clock moved until what is left, in microseconds, is over.
-func (t *ticker) need(s *Store, left int64) {
-	if left <= 0 || s.options.ReadOnly {
+// need has the clock moved until it is ends.
+func (t *ticker) need(s *Store, ends, now int64) {
+	if ends <= now || s.options.ReadOnly {
 		return
 	}
-	d := time.Duration(min(left, tickFor.Microseconds())) * time.Microsecond
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if until := time.Now().Add(d); until.After(t.until) {
-		t.until = until
-	}
+	t.ends, t.until = max(t.ends, ends), time.Now().Add(tickFor)
 	if !t.running {
-		t.running = true
+		t.running, t.ends = true, ends
 		s.server.Go(func(ctx context.Context) { t.run(ctx, s) })
 	}
 }
@@ -38,14 +36,14 @@ func (t *ticker) need(s *Store, left int64) {
 func (t *ticker) run(ctx context.Context, s *Store) {
 	every := time.NewTicker(s.options.Tick)
 	defer every.Stop()
-	for {
+	for now := int64(0); ; {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
 			return
 		}
 		t.mu.Lock()
-		over := time.Now().After(t.until)
+		over := now >= t.ends || time.Now().After(t.until)
 		t.running = !over
 		t.mu.Unlock()
 		next := s.options.Tick
@@ -54,7 +52,7 @@ func (t *ticker) run(ctx context.Context, s *Store) {
 		}
 		// An error is that of the engine, which calls return, too.
 		tick, cancel := context.WithTimeout(ctx, max(10*s.options.Tick, 5*time.Second))
-		_ = s.options.Clock.Tick(tick, next)
+		now, _ = s.options.Clock.Tick(tick, next)
 		cancel()
 		if over {
 			return
