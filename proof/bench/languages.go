@@ -35,8 +35,15 @@ var (
 	}
 )
 
-// calls measures how often a process locks and unlocks a second, with our client and with the peer.
-func (l language) calls(ctx context.Context, c config) figure {
+// against returns the language with another peer.
+func (l language) against(peer string) language {
+	l.peer = peer
+	return l
+}
+
+// calls measures how often a process locks and unlocks a second, with our client and with the peer. args say how many callers
+// it has.
+func (l language) calls(args ...string) func(context.Context, config) figure {
 	return with(openServed(nil), func(ctx context.Context, c config, b *candidates) figure {
 		peers, clients := b.folder(), get(filepath.Abs("../../clients"))
 		folders := strings.NewReplacer("CLIENTS", clients, "PEERS", peers)
@@ -49,10 +56,12 @@ func (l language) calls(ctx context.Context, c config) figure {
 				fmt.Fprintf(os.Stderr, "bench: %s: %v: %s\n", strings.Join(install, " "), err, out) // the system may have it
 			}
 		}
-		absent := false
+		absent, each := false, ""
 		run := func(name, address string) side {
 			return func(ctx context.Context, _ int) float64 {
-				cmd := exec.CommandContext(ctx, l.interpreter, filepath.Join("languages", l.script), name, address, strconv.FormatFloat(c.round.Seconds(), 'f', 3, 64))
+				cmd := exec.CommandContext(ctx, l.interpreter, append([]string{
+					filepath.Join("languages", l.script), name, address, strconv.FormatFloat(c.round.Seconds(), 'f', 3, 64),
+				}, args...)...)
 				cmd.Env = os.Environ()
 				for _, v := range l.variables {
 					cmd.Env = append(cmd.Env, folders.Replace(v))
@@ -64,15 +73,21 @@ func (l language) calls(ctx context.Context, c config) figure {
 					return 0
 				}
 				must(err)
-				return get(strconv.ParseFloat(strings.TrimSpace(string(out)), 64))
+				said := strings.Fields(string(out)) // how often a second, and how many calls a lock takes, if the script counts them
+				if name == ours && len(said) > 1 {
+					each = fmt.Sprintf(", %s HTTP calls a lock", count(get(strconv.ParseFloat(said[1], 64))))
+				}
+				return get(strconv.ParseFloat(said[0], 64))
 			}
 		}
 		mine, theirs := run(ours, "unix:"+b.socket), run(l.peer, b.redis.URL())
 		if l.peer != "" {
 			if theirs(ctx, 0); !absent {
-				return interleave(ctx, c, "lock+unlock/s", mine, theirs)
+				f := interleave(ctx, c, "lock+unlock/s", mine, theirs)
+				f.detail += each
+				return f
 			}
 		}
 		return figure{unit: "lock+unlock/s", value: c.turns(ctx, mine)[0], detail: "no peer"}
-	})(ctx, c)
+	})
 }

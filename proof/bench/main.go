@@ -91,9 +91,13 @@ var comparisons = []comparison{
 	{group: "serve", name: "the same on Redis with `appendfsync always` / etcd's JSON gateway", goal: "≥ 1", run: servedEtcd(&servertest.RedisOptions{Persistence: servertest.AOF})},
 	{group: "serve", name: "`dibs serve` on Redis, one caller on a Unix socket: what a call takes longer than in process, p50", goal: "≤ 0.15 ms", run: servedLatency},
 	{group: "serve", name: "`dibs serve`: memory while 10,000 long polls wait for one key", goal: "≤ 380 MiB", run: servedMemory},
-	{group: "serve", name: "Python: lock and unlock in one process / redis-py", goal: "–", run: python.calls},
-	{group: "serve", name: "Ruby: lock and unlock in one process", goal: "–", run: ruby.calls},
-	{group: "serve", name: "JavaScript: lock and unlock in one process / redlock", goal: "–", run: javaScript.calls},
+	{group: "serve", name: "Python, one caller: lock and unlock / `SET NX PX` and compare-and-delete by redis-py", goal: "≥ 0.5", run: python.calls("threads", "1")},
+	{group: "serve", name: "Python, 8 threads: the same", goal: "≥ 1", run: python.calls("threads", "8")},
+	{group: "serve", name: "Python, 64 tasks of asyncio: the same", goal: "≥ 1", run: python.calls("tasks", "64")},
+	{group: "serve", name: "Ruby, one caller: lock and unlock", goal: "–", run: ruby.calls()},
+	{group: "serve", name: "JavaScript, one caller: lock and unlock / `SET NX PX` and compare-and-delete by ioredis", goal: "≥ 0.5", run: javaScript.against("raw").calls()},
+	{group: "serve", name: "JavaScript, 64 promises: the same", goal: "≥ 1", run: javaScript.against("raw").calls("64")},
+	{group: "serve", name: "JavaScript, one caller: lock and unlock / redlock", goal: "–", run: javaScript.calls()},
 }
 
 func run(ctx context.Context, args []string) error {
