@@ -34,14 +34,19 @@ func (p Problem) document(link string) any {
 
 // WriteJSONRPCError is a ProblemWriter of an error of JSON-RPC (https://www.jsonrpc.org/specification).
 // With Options.MCP its id is the request's, or null if that has none or was not read. Its code is the
-// status, because that is outside of what JSON-RPC reserves. Its data is the problem document.
+// status, because that is outside of what JSON-RPC reserves. Its data is the problem document. With
+// Options.MCP its message says to a model what to do next.
 func WriteJSONRPCError(w http.ResponseWriter, r *http.Request, p Problem) {
 	writeShape(w, r, p, "application/json", func(p Problem, link string) any {
 		id := json.RawMessage("null")
 		if asked := dialect.ID(r.Context()); asked != nil {
 			id = asked
 		}
-		return map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": p.Status, "message": p.text(), "data": p.document(link)}}
+		text := p.text()
+		if dialect.IsMCP(r.Context()) {
+			text = p.mcpText()
+		}
+		return map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": p.Status, "message": text, "data": p.document(link)}}
 	})
 }
 

@@ -59,3 +59,37 @@ func (m *Middleware) warnTool(r *http.Request, tool string) {
 	m.options.Logger.Warn("a window is for a tool that the server does not have, as far as its calls and lists of tools say: it guards nothing. "+
 		"Check the tool's name (MCP.ToolWindows)", "tool", tool, "path", r.URL.Path)
 }
+
+// mcpTexts are what a refusal says to the model that reads it, by the problem's name: what to do next.
+// AGAIN stands for when and how to call again.
+var mcpTexts = map[string]string{
+	problemInProgress.Name:  "The same call still runs. AGAIN to get its result.",
+	problemUnknown.Name:     "An earlier call with this key may or may not have taken effect, and it is not made again. Do not call with another key, because then it may be done twice. Report this; an operator decides.",
+	problemNotKept.Name:     "The call was made, but its result was not kept. Do not call again: it would be done twice.",
+	problemMismatch.Name:    "This key belongs to a call with other arguments. Repeat that call's arguments, or use a new key if this is another intent.",
+	problemKeyRequired.Name: "The call has no key. Send one that names the intent, by default in params._meta[\"" + MCPKey + "\"], and the same one with each retry.",
+	problemUnavailable.Name: "The call was not made. AGAIN.",
+	problemOverloaded.Name:  "The call was not made. AGAIN.",
+	problemNoRoom.Name:      "The call was not made. AGAIN.",
+	problemUnreached.Name:   "The call was not made, because the server of the tool could not be reached. AGAIN.",
+	problemLost.Name:        "It is not known how this call ended. AGAIN to get its result.",
+	problemHungUp.Name:      "The server of the tool hung up. The call may or may not have taken effect. AGAIN, and with no other key.",
+	problemBrokeOff.Name:    "The result of the tool broke off. The call may or may not have taken effect. AGAIN, and with no other key.",
+	problemTimedOut.Name:    "The tool took too long. The call may or may not have taken effect. AGAIN, and with no other key.",
+}
+
+// mcpText returns what a refusal of an endpoint of MCP says.
+func (p Problem) mcpText() string {
+	text, ok := mcpTexts[p.Name]
+	if !ok {
+		return p.text()
+	}
+	again := "Call again with the same key"
+	if p.RetryAfter > 0 {
+		again = "Call again in " + retryAfterOf(p) + " s with the same key"
+	}
+	if text = strings.ReplaceAll(text, "AGAIN", again); p.Instance != "" {
+		text += " (" + p.Instance + ")"
+	}
+	return text
+}

@@ -466,6 +466,19 @@ func TestWhatACallBecomesIsCounted(t *testing.T) {
 	}
 }
 
+// mcpWords are a part of what each refusal says to a model.
+var mcpWords = map[string]string{
+	"in-progress":        "The same call still runs. Call again in ",
+	"outcome-unknown":    "Do not call with another key",
+	"key-reused":         "or use a new key if this is another intent",
+	"key-required":       `params._meta["io.github.dibs-go/idempotency-key"]`,
+	"answer-not-kept":    "Do not call again",
+	"store-unavailable":  "The call was not made. Call again in 1 s with the same key.",
+	"overloaded":         "The call was not made. Call again in 1 s with the same key.",
+	"origin-unreachable": "Call again with the same key.",
+	"origin-hung-up":     "The call may or may not have taken effect",
+}
+
 // isError checks that w is the problem as an error of JSON-RPC with that id.
 func isError(t *testing.T, w *httptest.ResponseRecorder, name string, status int, id string) {
 	t.Helper()
@@ -482,7 +495,7 @@ func isError(t *testing.T, w *httptest.ResponseRecorder, name string, status int
 		t.Fatalf("answered %d %q: %v", w.Code, w.Body, err)
 	}
 	if w.Code != status || m.JSONRPC != "2.0" || string(m.ID) != id || m.Error.Code != status || m.Error.Message == "" ||
-		m.Error.Data.Type != idempotency.DocsURL+"#"+name || m.Error.Data.Status != status {
+		m.Error.Data.Type != idempotency.DocsURL+"#"+name || m.Error.Data.Status != status || !strings.Contains(m.Error.Message, mcpWords[name]) {
 		t.Errorf("answered %d %q; want the problem %s with status %d and the id %s", w.Code, w.Body, name, status, id)
 	}
 }

@@ -50,6 +50,12 @@ func ID(ctx context.Context) json.RawMessage {
 	return nil
 }
 
+// IsMCP reports whether a request was sent to an endpoint of MCP.
+func IsMCP(ctx context.Context) bool {
+	_, ok := ctx.Value(idKey{}).(*message)
+	return ok
+}
+
 // CallPrefix is what the names of keys of calls begin with.
 const CallPrefix = "mcp:"
 

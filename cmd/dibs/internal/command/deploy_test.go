@@ -264,3 +264,29 @@ func TestComposeFile(t *testing.T) {
 		t.Errorf("dibs doctor: %v\n%s", err, said)
 	}
 }
+
+// TestAlertsLink: each alert links to the section of the docs that says what to do.
+func TestAlertsLink(t *testing.T) {
+	rules := strings.Split(readDeploy(t, "alerts.yaml"), "- alert: ")[1:]
+	if len(rules) == 0 {
+		t.Fatal("there is no alert")
+	}
+	for _, rule := range rules {
+		m := regexp.MustCompile(`\n +runbook_url: https://github\.com/dibs-go/dibs/blob/main/docs/(\S+)(#\S+)\n`).FindStringSubmatch(rule)
+		if m == nil {
+			t.Errorf("an alert has no link: %s", rule)
+		} else if !slices.Contains(anchors(readPage(t, m[1])), m[2]) {
+			t.Errorf("%s has no heading for %s", m[1], m[2])
+		}
+	}
+}
+
+// TestAFailedRunIsOver: the alert about a failed command ends when the command has succeeded after that, on any
+// host, because the host that failed may never run it again.
+func TestAFailedRunIsOver(t *testing.T) {
+	_, rule, _ := strings.Cut(readDeploy(t, "alerts.yaml"), "- alert: DibsRunFailed\n")
+	rule, _, _ = strings.Cut(rule, "labels:")
+	if want := "dibs_run_end_timestamp_seconds > on (run) group_left () max by (run) (dibs_run_success_timestamp_seconds)"; !strings.Contains(rule, want) {
+		t.Errorf("the alert is %s; want %s in it", rule, want)
+	}
+}
