@@ -29,8 +29,10 @@ module Dibs
     # or nil. The claim is silent until heard says otherwise. The token is not undone meanwhile.
     def claims(claim)
       @lock.synchronize do
-        @entries.reject! { |e| e.again && e.claim.token == claim.token }
-        @changed.wait(@lock) while @under_way.any? { |e| e.again && e.claim.token == claim.token }
+        if @silent.key?(claim.token)
+          @entries.reject! { |e| e.again && e.claim.token == claim.token }
+          @changed.wait(@lock) while @under_way.any? { |e| e.again && e.claim.token == claim.token }
+        end
         now = @local.now
         @silent.delete_if { |_, sent| now >= sent + SILENCE } if @silent.size >= 1000
         before = @silent[claim.token]
