@@ -93,6 +93,13 @@ DIBS_STORE. A flag overrides a variable, and a variable overrides the file.`,
 	return cmd
 }
 
+// The modes of Unix sockets: a gateway in the proxy's group may send requests, and only the proxy's own
+// user is the operator that a request of this host is.
+const (
+	listenMode = 0o660
+	adminMode  = 0o600
+)
+
 // serve runs the proxy until ctx ends. Signals from reload make it read its configuration again.
 func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.Signal) error {
 	url, err := p.storeOf()
@@ -110,7 +117,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 		return err
 	}
 	defer client.Close()
-	l, err := server.Listen(c.Listen, 0)
+	l, err := server.Listen(c.Listen, listenMode)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -122,7 +129,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config, reload <-chan os.S
 	where = append(where, "store", store.String())
 	var admin net.Listener
 	if c.Admin != "" {
-		if admin, err = server.Listen(c.Admin, 0); err != nil {
+		if admin, err = server.Listen(c.Admin, adminMode); err != nil {
 			return fmt.Errorf("admin: %w", err)
 		}
 		defer admin.Close()

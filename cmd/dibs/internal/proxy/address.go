@@ -6,18 +6,25 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
 
 // checkAddress refuses what no listener can listen on.
 func checkAddress(s string) error {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return fmt.Errorf("%q: the path of a socket must be absolute, as in unix:/run/dibs/proxy.sock", s)
+		}
+		return nil
+	}
 	host, port, err := net.SplitHostPort(s)
 	switch {
 	case strings.Trim(s, "0123456789") == "":
 		return fmt.Errorf("%q is a port alone; write :%s for all addresses of this host, or 127.0.0.1:%s", s, s, s)
 	case err != nil || strings.Contains(s, "://"):
-		return fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8080, [::1]:8080 or :8080", s)
+		return fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8080, [::1]:8080 or :8080, and not unix:PATH", s)
 	case host != "" && !isHostname(host):
 		return fmt.Errorf("%q: %q is neither an IP address nor the name of a host", s, host)
 	}
@@ -55,12 +62,23 @@ func isHostname(s string) bool {
 
 // address is where a listener listens, or where an origin is.
 type address struct {
-	host string // "" for all addresses of this host
-	port int
+	host string // "" for all addresses of this host; unix:PATH for a Unix socket
+	port int    // onSocket for a Unix socket
+}
+
+// onSocket stands for the port of a Unix socket.
+const onSocket = -1
+
+// socketOf returns the address of a Unix socket.
+func socketOf(path string) address {
+	return address{"unix:" + filepath.Clean("/"+path), onSocket}
 }
 
 // addressOf returns the address of a listener. The text passed checkAddress.
 func addressOf(s string) address {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		return socketOf(path)
+	}
 	host, text, _ := net.SplitHostPort(s)
 	port, _ := net.LookupPort("tcp", text)
 	return address{plainAddress(host), port}
@@ -68,6 +86,9 @@ func addressOf(s string) address {
 
 // originOf returns the address of an upstream, which passed checkUpstream.
 func originOf(s string) address {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		return socketOf(path)
+	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" {
 		return address{}

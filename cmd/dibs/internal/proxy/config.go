@@ -31,10 +31,10 @@ import (
 //	check    the row of checks that the value, or each element of a list, must pass
 //	fixed    that it needs a restart
 type Config struct {
-	Listen          string        `section:"The process" flag:"yes" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR to listen on; port 0 takes a free port"`
+	Listen          string        `section:"The process" flag:"yes" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR to listen on, or unix:PATH for a socket of mode 0660; port 0 takes a free port"`
 	TLSCert         string        `flag:"yes" fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate to serve HTTPS with, read again when it changes (default off)"`
 	TLSKey          string        `flag:"yes" fixed:"yes" arg:"FILE" help:"the PEM FILE of the certificate's key"`
-	Admin           string        `flag:"yes" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR of /healthz, /readyz, /version, /metrics and POST /reload, which need no credential (default off)"`
+	Admin           string        `flag:"yes" fixed:"yes" check:"address" arg:"ADDR" help:"the ADDR of /healthz, /readyz, /version, /metrics and POST /reload, which need no credential (default off); unix:PATH for a socket of mode 0600"`
 	AdminTLS        bool          `fixed:"yes" help:"serve the admin address over HTTPS too, with the same certificate"`
 	AdminTokens     string        `arg:"FILE" help:"the FILE of credentials for the page of the admin address, as dibs serve has it; without one, only this host sees the page"`
 	AdminUserHeader string        `fixed:"yes" check:"field" arg:"FIELD" help:"the header FIELD in which a single sign-on names its user; its users see the page"`
@@ -73,13 +73,13 @@ type Route struct {
 // Policy configures what happens to the requests of a route. A field that idempotency.Options has too
 // is that option.
 type Policy struct {
-	Upstream       string   `section:"Which requests" flag:"yes" check:"upstream" arg:"URL" help:"the URL of the origin: http://, https:// or h2c://"`
+	Upstream       string   `section:"Which requests" flag:"yes" check:"upstream" arg:"URL" help:"the URL of the origin: http://, https://, h2c:// or unix:PATH"`
 	Guard          bool     `flag:"yes" help:"guard requests that carry a key"`
 	Methods        []string `check:"method" arg:"LIST" help:"guard only these methods, a LIST (default all but GET, HEAD, OPTIONS and TRACE)"`
 	RequireKey     bool     `flag:"yes" help:"refuse requests without a key if their method is guarded"`
 	For            string   `flag:"yes" words:"presets" arg:"PRESET" help:"a PRESET of key, scope, fingerprint, keep and wait for an endpoint that receives webhooks, such as stripe, or webhook; or mcp, for calls of tools (Model Context Protocol)"`
 	Forwarded      bool     `help:"send the client's address, host and protocol to the origin in X-Forwarded-For, -Host and -Proto, in place of what the client says of them"`
-	TrustedProxies []string `check:"trusted" arg:"LIST" help:"the IP addresses and networks of gateways, a LIST such as 10.0.0.0/8; sets forwarded, keeps what these say, and adds their address (default none)"`
+	TrustedProxies []string `check:"trusted" arg:"LIST" help:"the IP addresses and networks of gateways, a LIST such as 10.0.0.0/8, or unix for the peers of a Unix socket; sets forwarded, keeps what these say, and adds their address (default none)"`
 	CORS           []string `check:"page" arg:"LIST" help:"let pages in browsers use keys: a LIST of the pages that may read refusals, such as https://shop.example (default off)"`
 	Errors         string   `words:"errors" arg:"SHAPE" help:"the SHAPE of refusals: problem (RFC 9457), stripe, acp (Agentic Commerce Protocol), ucp (Universal Commerce Protocol), jsonapi or jsonrpc"`
 
@@ -246,7 +246,11 @@ func (c *Config) check(routes bool) (all []*fault) {
 		wrong("upstream", "it is missing; name the origin, as in --upstream http://127.0.0.1:3000")
 	}
 	if listen, admin := addressOf(c.Listen), addressOf(c.Admin); c.Admin != "" && listen.excludes(admin) {
-		wrong("admin", "%s has the port of listen, %s; choose another port", c.Admin, c.Listen)
+		if listen.port == onSocket {
+			wrong("admin", "%s is the socket of listen; choose another path", c.Admin)
+		} else {
+			wrong("admin", "%s has the port of listen, %s; choose another port", c.Admin, c.Listen)
+		}
 	}
 	switch {
 	case c.TLSCert == "" && c.TLSKey != "":

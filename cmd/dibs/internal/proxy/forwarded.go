@@ -10,8 +10,14 @@ import (
 	"strings"
 )
 
+// trustSockets is the element of Policy.TrustedProxies for the peers of a Unix socket.
+const trustSockets = "unix"
+
 // checkTrusted refuses what is not an element of Policy.TrustedProxies.
 func checkTrusted(s string) error {
+	if s == trustSockets {
+		return nil
+	}
 	if ip, err := netip.ParseAddr(s); err == nil {
 		if ip.Zone() != "" {
 			return fmt.Errorf("%q has a zone; write %s", s, ip.WithZone(""))
@@ -34,13 +40,12 @@ func checkTrusted(s string) error {
 }
 
 // networks returns the networks of elements that passed checkTrusted.
-func networks(elements []string) []netip.Prefix {
-	all := make([]netip.Prefix, len(elements))
-	for i, s := range elements {
+func networks(elements []string) (all []netip.Prefix) {
+	for _, s := range elements {
 		if ip, err := netip.ParseAddr(s); err == nil {
-			all[i] = netip.PrefixFrom(ip, ip.BitLen())
-		} else {
-			all[i], _ = netip.ParsePrefix(s)
+			all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+		} else if network, err := netip.ParsePrefix(s); err == nil {
+			all = append(all, network)
 		}
 	}
 	return all
@@ -48,16 +53,20 @@ func networks(elements []string) []netip.Prefix {
 
 // setForwarded tells the origin the client's address, host and protocol. What a trusted peer says of
 // them stays, and its address is added. What another peer says is removed, because that is a client,
-// which may say anything.
+// which may say anything. The peer of a Unix socket has no address.
 func (f *forwarder) setForwarded(h http.Header, r *http.Request) {
 	peer, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		peer = r.RemoteAddr
 	}
-	if !f.trusts(peer) {
+	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	onSocket := addr != nil && addr.Network() == "unix"
+	if onSocket && !f.trustsSockets || !onSocket && !f.trusts(peer) {
 		dropForwarded(h)
 	}
-	h.Set("X-Forwarded-For", strings.Join(append(slices.Clone(h["X-Forwarded-For"]), peer), ", "))
+	if !onSocket {
+		h.Set("X-Forwarded-For", strings.Join(append(slices.Clone(h["X-Forwarded-For"]), peer), ", "))
+	}
 	h.Set("X-Forwarded-Host", cmp.Or(h.Get("X-Forwarded-Host"), r.Host))
 	proto := "http"
 	if r.TLS != nil {

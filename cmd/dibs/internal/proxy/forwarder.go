@@ -28,12 +28,14 @@ type forwarder struct {
 	transport *upstream.Transport
 	forwarded bool
 	trusted   []netip.Prefix // peers whose forwarded fields are kept
+
+	trustsSockets bool // those of the peers of a Unix socket, too
 	endToEnd  []string       // fields that ReverseProxy removes and that the origin gets nevertheless
 	policy    *Policy
 }
 
 func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
-	f := &forwarder{transport: t, forwarded: p.Forwarded || len(p.TrustedProxies) > 0, trusted: networks(p.TrustedProxies), endToEnd: p.endToEnd(), policy: p}
+	f := &forwarder{transport: t, forwarded: p.Forwarded || len(p.TrustedProxies) > 0, trusted: networks(p.TrustedProxies), trustsSockets: slices.Contains(p.TrustedProxies, trustSockets), endToEnd: p.endToEnd(), policy: p}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: cleanAnswer,

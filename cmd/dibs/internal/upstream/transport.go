@@ -43,6 +43,7 @@ type Transport struct {
 	scheme string // of the requests that net/http sees: http or https
 	host   string
 	prefix string // is put before the path of every request
+	socket string // the path of the origin's Unix socket, or ""
 	base   *http.Transport
 	old    *http.Transport // speaks HTTP/1 only, for requests to switch protocols
 	dialer *net.Dialer
@@ -52,14 +53,23 @@ type Transport struct {
 
 // New returns a Transport to the origin at the URL: http://, https:// (which negotiates
 // HTTP/2) or h2c:// (HTTP/2 without TLS). The URL's path, if any, is put before the path of
-// every request. The error says what is wrong with the URL.
+// every request. unix:PATH is a Unix socket, over which it speaks HTTP/1.1. The error says what is wrong
+// with the URL.
 func New(origin string, o *Options) (*Transport, error) {
+	socket, isSocket := strings.CutPrefix(origin, "unix:")
+	if isSocket {
+		origin = "http://localhost"
+	} else {
+		socket = ""
+	}
 	u, err := url.Parse(origin)
 	switch {
+	case isSocket && !strings.HasPrefix(strings.TrimPrefix(socket, "//"), "/"):
+		return nil, errors.New("the path of the upstream's socket must be absolute, as in unix:/run/app.sock")
 	case err != nil:
 		return nil, errors.New("the upstream is not a URL such as http://127.0.0.1:3000") // it is not quoted, because it may have a password
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
-		return nil, fmt.Errorf("the upstream has an unknown scheme, %q: it must be http, https or h2c, as in http://127.0.0.1:3000", u.Scheme)
+		return nil, fmt.Errorf("the upstream has an unknown scheme, %q: it must be http, https or h2c, as in http://127.0.0.1:3000, or unix, as in unix:/run/app.sock", u.Scheme)
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("the upstream %q names no host, as in http://127.0.0.1:3000", u.Redacted())
 	case u.Port() != "" && !isPort(u.Port()):
@@ -75,6 +85,7 @@ func New(origin string, o *Options) (*Transport, error) {
 		scheme: u.Scheme,
 		host:   u.Host,
 		prefix: strings.TrimSuffix(u.EscapedPath(), "/"),
+		socket: strings.TrimPrefix(socket, "//"),
 		limit:  cmp.Or(options.ConnectTimeout, 5*time.Second),
 		dialer: &net.Dialer{KeepAlive: 15 * time.Second},
 	}
@@ -284,6 +295,9 @@ func (t *Transport) dial(ctx context.Context, network, addr string) (net.Conn, e
 func (t *Transport) dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
+	if t.socket != "" {
+		network, addr = "unix", t.socket
+	}
 	return t.dialer.DialContext(ctx, network, addr)
 }
 
