@@ -29,9 +29,9 @@ type forwarder struct {
 	forwarded bool
 	trusted   []netip.Prefix // peers whose forwarded fields are kept
 
-	trustsSockets bool // those of the peers of a Unix socket, too
-	endToEnd  []string       // fields that ReverseProxy removes and that the origin gets nevertheless
-	policy    *Policy
+	trustsSockets bool     // those of the peers of a Unix socket, too
+	endToEnd      []string // fields that ReverseProxy removes and that the origin gets nevertheless
+	policy        *Policy
 }
 
 func newForwarder(p *Policy, t *upstream.Transport) *forwarder {
