@@ -220,4 +220,21 @@ class BatchTest < Case
       [first, rest].each { |t| t.value.check }
     end
   end
+
+  def test_the_end_of_the_program_leaves_nothing
+    ["exit", "Process.kill(:TERM, $$); sleep", "abort"].each_with_index do |way, i|
+      key = "#{@key} #{i}"
+      pid, _, from = script(@server.url, <<~RUBY)
+        $stderr.reopen(File::NULL)
+        keys, begun = Dibs.connect, Queue.new
+        12.times { |n| Thread.new { loop { keys.lock("#{key} \#{n % 6}", ttl: 600) { begun << 1 } } } }
+        50.times { begun.pop }
+        puts "begun"
+        #{way}
+      RUBY
+      assert_equal "begun", line(from)
+      ended(pid)
+      6.times { |n| assert_free "#{key} #{n}" }
+    end
+  end
 end
