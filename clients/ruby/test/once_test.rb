@@ -98,7 +98,7 @@ class OnceTest < Case
   # What is too large or no JSON is noted, and what no server answers is stored in the background.
   def test_a_result_is_stored_in_the_background
     line = Line.new(@server)
-    over = Dibs.connect(line.url, timeout: 1)
+    over = Dibs.connect(line.url)
     no_more = Object.new
     def no_more.again? = false
     { "result" => 1, "note" => Time.now }.each do |name, value|

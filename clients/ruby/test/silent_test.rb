@@ -9,7 +9,7 @@ class SilentTest < Case
     super
     @second = Server.new(listen: "127.0.0.1:0", store: @server.store)
     @line = Line.new(@server, tcp: true)
-    @both = Dibs.connect("#{@line.url},#{@second.url.delete_prefix("http://")}", timeout: 1, ttl: 600)
+    @both = Dibs.connect("#{@line.url},#{@second.url.delete_prefix("http://")}", timeout: 6, ttl: 600)
   end
 
   def teardown
