@@ -36,7 +36,7 @@ var postgres = sync.OnceValue(func() *servertest.PostgresServer {
 
 // wanted are the programs that the tests run. The nightly tests add the others, whose
 // leases have to be alive for a while.
-var wanted = []string{"counter", "invoice-number", "lesson-session", "payments", "stripe"}
+var wanted = []string{"counter", "invoice-number", "lesson-session", "payment-provider", "payments", "stripe"}
 
 // built has the wanted programs, each built once.
 var built = sync.OnceValues(func() (string, error) { return build("built") })

@@ -32,6 +32,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "invoice-number", Imports: []string{database, concurrent, root + "/sqllock"}},
 		{Dir: "invoices", Imports: []string{root}, Tests: []string{root + "/stores/memstore"}},
 		{Dir: "lesson-session", Imports: []string{database, concurrent, root}},
+		{Dir: "payment-provider", Imports: []string{root, root + "/idempotency", root + "/stores/memstore"}},
 		{Dir: "payments", Imports: []string{database, crash, root, root + "/idempotency", root + "/idempotency/retry"}},
 		{Dir: "redelivery", Imports: []string{
 			database, concurrent, crash, root, root + "/jobs", "github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats.go/...",

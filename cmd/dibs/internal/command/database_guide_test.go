@@ -17,19 +17,19 @@ import (
 // databases is the page that has a server for each database.
 const databases = "start/database.md"
 
-// TestDatabaseGuide: each server of the page answers the page's requests as the page shows, exits
+// TestDatabaseGuide: each server of the page, or that it links to, answers the page's requests as the page shows, exits
 // with 0 when it is told to, and gives the same answers when it is started again, even after it
 // was killed, by the test or by the page's commands.
 func TestDatabaseGuide(t *testing.T) {
 	t.Parallel()
 	var commands []block
-	var sources []string
+	var sqlite string // the page has that program, and links to the others
 	for _, b := range blocks(t, databases) {
 		switch b.language {
 		case "sh":
 			commands = append(commands, b)
 		case "go":
-			sources = append(sources, b.code)
+			sqlite = b.code
 		}
 	}
 	if len(commands) != 2 {
@@ -46,11 +46,14 @@ func TestDatabaseGuide(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			here := strings.NewReplacer("127.0.0.1:8080", servertest.Addr(t))
-			for _, source := range sources {
-				if strings.Contains(source, `"github.com/dibs-go/dibs/stores/`+name+`"`) {
-					b.write(t, "main.go", here.Replace(source))
-				}
+			source := sqlite
+			if folder := map[string]string{"pgstore": "postgresql", "mysqlstore": "mysql", "redisstore": "redis"}[name]; folder != "" {
+				source = string(testkit.ReadFile(t, "testdata/shop/"+folder+"/main.go"))
 			}
+			if !strings.Contains(source, `"github.com/dibs-go/dibs/stores/`+name+`"`) {
+				t.Fatalf("the program for %s does not import it", name)
+			}
+			b.write(t, "main.go", here.Replace(source))
 			server := filepath.Join(b.dir, "server")
 			testkit.Must(t, servertest.Build(server, b.path("main.go")))
 			if cure := map[string]string{"mysqlstore": "write mysql://", "redisstore": "REDIS_URL must be an address such as redis://"}[name]; cure != "" {

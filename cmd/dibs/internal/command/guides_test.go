@@ -58,7 +58,7 @@ func blocks(t *testing.T, name string) []block {
 // tests have the others.
 var quick = []string{
 	"start/library.md", "start/proxy.md", "start/command.md", "start/jobs.md", "guides/deploys.md",
-	"guides/retrying-clients.md", "guides/webhooks.md", "guides/payment-provider.md", "operate/incidents.md",
+	"guides/retrying-clients.md", "guides/webhooks.md", "operate/incidents.md",
 }
 
 // TestGuides: the commands and programs on the quick pages do what the pages say.
