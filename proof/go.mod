@@ -73,9 +73,9 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
-	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
-	google.golang.org/grpc v1.83.2 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
+	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
 	modernc.org/libc v1.79.0 // indirect
@@ -110,6 +110,7 @@ require (
 	github.com/dibs-go/dibs/jobs/asynqjobs v0.0.0
 	github.com/dibs-go/dibs/jobs/riverjobs v0.0.0
 	github.com/dibs-go/dibs/sqllock v0.0.0
+	github.com/dibs-go/dibs/stores/casstore/etcd v0.0.0
 	github.com/dibs-go/dibs/stores/redisstore v0.0.0
 	github.com/dibs-go/dibs/stores/sqlitestore v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.0
@@ -129,3 +130,5 @@ require (
 )
 
 replace github.com/dibs-go/dibs/stores/casstore/s3 => ../stores/casstore/s3
+
+replace github.com/dibs-go/dibs/stores/casstore/etcd => ../stores/casstore/etcd

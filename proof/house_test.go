@@ -31,7 +31,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "torture",
 			Imports: []string{root, root + "/proof/workload", root + "/store", root + "/stores/anystore", root + "/internal/backoff", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
-			Tests:   []string{root + "/proof/target", root + "/internal/prove/bysql"},
+			Tests:   []string{root + "/proof/target", root + "/internal/prove/bysql", root + "/stores/casstore/etcd", "go.etcd.io/etcd/client/v3", "go.uber.org/zap"},
 		},
 		{Dir: "sim", Imports: []string{root, root + "/proof/workload", root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/backoff", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "peers", Imports: []string{

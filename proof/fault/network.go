@@ -146,7 +146,7 @@ func Through(storeURL string, n int) (wires []*wire.Wire, urls []string, err err
 
 // ports are the default ports. No other scheme can have a wire.
 var ports = map[string]string{
-	"redis": "6379", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "mariadb": "3306", "http": "80", "etcd": "2379",
+	"redis": "6379", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "mariadb": "3306", "http": "80", "etcd": "2379", "s3": "80",
 }
 
 // address returns the address of the one server that the URL leads to over TCP.
@@ -199,6 +199,14 @@ func at(storeURL, addr string) string {
 // may contain characters that a URL's may not.
 func around(storeURL string) (before, host, after string) {
 	scheme, rest, _ := strings.Cut(storeURL, "://")
+	if scheme == "s3" { // the host is a bucket
+		before, rest, _ := strings.Cut(storeURL, "endpoint=http://")
+		end := len(rest)
+		if i := strings.IndexAny(rest, "/&"); i >= 0 {
+			end = i
+		}
+		return before + "endpoint=http://", rest[:end], rest[end:]
+	}
 	user, ends := len(rest), "/?" // where the user ends at the latest
 	if scheme == "redis" {
 		ends = "?"

@@ -55,15 +55,27 @@ func needServer(t *Target) error {
 	return nil
 }
 
+// starter is a Server that says which start of its process this is, because the process itself cannot.
+type starter interface{ Start() string }
+
+// start asks the server which of its starts this is.
+func (t *Target) start(ctx context.Context) (start, error) {
+	s, err := ask(ctx, t, witness.start)
+	if by, ok := t.Server.(starter); ok {
+		s.id = by.Start()
+	}
+	return s, err
+}
+
 func serverKill(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
-	before, err := ask(ctx, t, witness.start)
+	before, err := t.start(ctx)
 	if err != nil {
 		return 0, err
 	}
 	t.Server.Kill()
 	_ = backoff.Sleep(ctx, time.Duration(r.Int64N(int64(t.lease()*3/2))))
 	t.Server.Restart()
-	after, err := ask(ctx, t, witness.start)
+	after, err := t.start(ctx)
 	if err != nil || !after.after(before) {
 		return 0, err
 	}
@@ -136,7 +148,7 @@ func needSources(t *Target) error {
 	if err := needKnown(t); err != nil {
 		return err
 	}
-	if b := t.backend(); b == "http" || b == "etcd" {
+	if b := t.backend(); b == "http" || b == "etcd" || b == "s3" {
 		return errors.New("the server has no command that ends connections")
 	}
 	// The ports of the wires distinguish the run's connections from those of others.

@@ -57,7 +57,7 @@ func (l start) after(before start) bool {
 
 // backends are the servers that faults know how to talk to.
 var backends = map[string]func(ctx context.Context, url string) (witness, error){
-	"redis": meetRedis, "postgres": meetPostgres, "mysql": meetMySQL, "http": meetServe, "etcd": meetServe,
+	"redis": meetRedis, "postgres": meetPostgres, "mysql": meetMySQL, "http": meetServe, "etcd": meetServe, "s3": meetS3,
 }
 
 // look is how long one look at a server may take.
@@ -382,3 +382,25 @@ var errNotServe = errors.New("the server cannot be asked for that")
 func (*serveWitness) now(context.Context) (time.Time, error)             { return time.Time{}, errNotServe }
 func (*serveWitness) sever(context.Context, []*net.TCPAddr) (int, error) { return 0, errNotServe }
 func (*serveWitness) close()                                             {}
+
+// s3Witness is the witness of an object storage. It cannot be asked when it was started: its Server is
+// a starter.
+type s3Witness struct{ serveWitness }
+
+func meetS3(_ context.Context, storeURL string) (witness, error) {
+	_, host, _ := around(storeURL)
+	return &s3Witness{serveWitness{"http://" + host + "/health"}}, nil
+}
+
+func (w *s3Witness) start(ctx context.Context) (start, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.metrics, nil)
+	if err != nil {
+		return start{}, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(r)
+	if err != nil {
+		return start{}, err
+	}
+	return start{}, resp.Body.Close()
+}

@@ -64,6 +64,8 @@ func Kinds() []Kind {
 		}, ""},
 		{"mariadb-semi-synchronous", MariaDBSemiSynchronous, failovers},
 		{"mariadb-asynchronous", MariaDBAsynchronous, failovers},
+		{"etcd", Etcd, ""},
+		{"s3", S3, ""},
 		{"serve", Serve, ""},
 		{"serve-pair", ServePair, listed},
 	}
@@ -240,6 +242,25 @@ func RedisReplicated(owner servertest.Owner) *fault.Target {
 	t := Redis(owner, nil)
 	t.URL, t.Clock, t.Synchronous = t.URL+"?replicas=1", nil, true
 	return t
+}
+
+// Etcd starts an etcd of one member. Nobody opens its URL but the tests of package torture.
+func Etcd(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	s := servertest.Etcd(owner, nil)
+	return &fault.Target{URL: "etcd://" + s.Addr(), Server: s, Durable: true}
+}
+
+// S3 starts an object storage. Its credentials are in the environment, for the workers too.
+func S3(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	s := servertest.S3(owner)
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": servertest.S3Access, "AWS_SECRET_ACCESS_KEY": servertest.S3Secret} {
+		if err := os.Setenv(name, value); err != nil {
+			owner.Fatalf("%v", err)
+		}
+	}
+	return &fault.Target{URL: s.Store("") + "&tick=100ms", Server: s, Durable: true}
 }
 
 // Serve starts a dibs serve on a SQLite file. It has no memory of its own, so a kill loses

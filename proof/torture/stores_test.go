@@ -89,7 +89,7 @@ func tortureOne(t *testing.T, k target.Kind) (rows []row) {
 			on = k.New(t)
 		}
 		report, err := torture.Run(t.Context(), &torture.Options{
-			URL: on.URL, Shown: k.Name + ":", Target: on, Duration: r.duration, Faults: r.faults, Seed: *seed, Log: log,
+			URL: on.URL, Open: open, Shown: k.Name + ":", Target: on, Duration: r.duration, Faults: r.faults, Seed: *seed, Log: log,
 		})
 		if err != nil {
 			t.Fatalf("%v; again with:\n%s", err, r.command())

@@ -15,12 +15,16 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/bysql"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/proof/target"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/casstore/etcd"
 )
 
 // broken begins the name of a folder that says what is wrong with the store in it.
@@ -33,6 +37,9 @@ func TestMain(m *testing.M) {
 
 // open opens a store, which is broken if its folder says so.
 func open(ctx context.Context, url string) (*torture.Store, error) {
+	if addr, ok := strings.CutPrefix(url, "etcd://"); ok {
+		return openEtcd(ctx, addr)
+	}
 	s, err := torture.OpenStore(ctx, url)
 	if err != nil {
 		return nil, err
@@ -55,6 +62,18 @@ func open(ctx context.Context, url string) (*torture.Store, error) {
 		s.Store = &clinging{s.Store}
 	}
 	return s, nil
+}
+
+func openEtcd(ctx context.Context, addr string) (*torture.Store, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(addr, ","), DialTimeout: time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, err
+	}
+	s, err := etcd.Open(ctx, client, nil)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &torture.Store{Store: s, Close: func() error { return errors.Join(s.Close(), client.Close()) }}, nil
 }
 
 // speakSQL makes a store one by SQL, through a pooler.

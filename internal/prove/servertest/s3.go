@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -54,6 +55,13 @@ func (s *S3Server) Store(addr string) string {
 		addr = s.Addr()
 	}
 	return "s3://dibs?endpoint=http://" + addr
+}
+
+// Start returns another text after each start of the process.
+func (s *S3Server) Start() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strconv.Itoa(s.proc.pid)
 }
 
 // buildS3 builds the server unless another process has, and returns its path.
