@@ -159,7 +159,7 @@ func (c *checker) decide(patience time.Duration) (undecided string) {
 
 // model returns the model for a span of the key's history.
 func (b *keyHistory) model(s *span) *model {
-	m := &model{mutex: b.permits == 1, slack: b.Slack, fresh: s.fresh, records: true}
+	m := &model{mutex: b.permits == 1, slack: b.Slack, late: b.Late, fresh: s.fresh, records: true}
 	m.counting = s.whole && m.mutex && len(b.faults) == 0 && len(b.halts) == 0 &&
 		!slices.ContainsFunc(b.calls, func(e *history.Event) bool { return !e.Answered() })
 	return m

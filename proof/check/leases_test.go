@@ -41,6 +41,17 @@ var leaseCases = []historyCase{
 		h.renew("G renews", 1650, 1660, "again", "G")
 		h.settle("G releases", 1700, 1710, "again", "G", "release")
 	}},
+	{"renewed after the lease ran out", "lease", func(h *builder) {
+		h.granted("G claims", 10, 20, "late", "G", "try", 10)
+		h.renew("G renews", 3000, 3010, "late", "G")
+		h.settle("G releases", 3020, 3030, "late", "G", "release")
+	}},
+	{"renewed after the lease ran out, in a store that notices that late", "", func(h *builder) {
+		h.o.Late = time.Minute
+		h.granted("G claims", 10, 20, "late", "G", "try", 10)
+		h.renew("G renews", 3000, 3010, "late", "G")
+		h.settle("G releases", 3020, 3030, "late", "G", "release")
+	}},
 	{"granted before the lease ran out", "lease", func(h *builder) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
 		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms

@@ -19,6 +19,7 @@ import (
 type model struct {
 	mutex    bool // the key has one permit
 	slack    time.Duration
+	late     time.Duration // an end may be noticed by that much later
 	fresh    bool
 	counting bool // every grant was answered, so that the abandoned leases are known
 	records  bool // the register is modelled too, not only the lease
@@ -179,7 +180,7 @@ func (m *model) lasting(s *state, op *operation, l lease) lease {
 		}
 	}
 	l.earliest = min(after(low, min(d, op.of.short))-m.slack, op.of.doubt)
-	l.latest = after(after(op.ret, after(d, op.of.extra)), m.slack)
+	l.latest = after(after(op.ret, after(d, op.of.extra)), m.slack+m.late)
 	return l
 }
 

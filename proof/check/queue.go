@@ -82,6 +82,9 @@ func (c *checker) gone(a *attempt) time.Duration {
 			}
 		}
 	}
+	if to >= 0 {
+		to = after(to, c.Late)
+	}
 	// A place or a lease that was settled is gone at once, if nothing was asked for since.
 	if last := a.calls[len(a.calls)-1]; last.Kind == history.Settle && last.Answered() && (last.Error == "" || last.Error == history.Lost) && last.Outcome != "keep" &&
 		!slices.ContainsFunc(a.calls[:len(a.calls)-1], func(e *history.Event) bool { return until(e) > last.Call }) {
@@ -113,7 +116,7 @@ func (b *keyHistory) queued(a *attempt, call *history.Event) bool {
 		answered, fence = max(answered, e.Return), max(fence, e.Fence)
 		to = max(to, turnOver(e))
 	}
-	if answered < 0 || call.Call > after(to, b.Slack) {
+	if answered < 0 || call.Call > after(to, b.Slack+b.Late) {
 		return false
 	}
 	return !slices.ContainsFunc(a.calls, func(e *history.Event) bool {

@@ -127,9 +127,9 @@ func (m *model) done(s *state, op *operation) (next []*state, why string) {
 		why = fmt.Sprintf("the record was another one: %v", r)
 	case differ(r.print, e.Fingerprint):
 		why = "the record has another fingerprint, and the answer was no mismatch"
-	case r.retention > 0 && op.call > after(after(r.to, r.retention), m.slack):
+	case r.retention > 0 && op.call > after(after(r.to, r.retention), m.slack+m.late):
 		why = fmt.Sprintf("the record had ended by %v", after(r.to, r.retention))
-	case r.retention > 0 && e.MaxAge > 0 && op.call-r.to > after(e.MaxAge, m.slack):
+	case r.retention > 0 && e.MaxAge > 0 && op.call-r.to > after(e.MaxAge, m.slack+m.late):
 		why = fmt.Sprintf("the record was older than %v, which the claim does not accept", e.MaxAge)
 	default:
 		next = append(next, s)

@@ -368,7 +368,7 @@ func (c *checker) idle(settled, bound time.Duration) {
 
 // released returns until when a grant may have blocked others.
 func (c *checker) released(g *grant) time.Duration {
-	to := g.latest(c.Slack)
+	to := g.latest(c.Slack + c.Late)
 	for _, e := range g.of.calls {
 		if e.Kind == history.Settle && e.Answered() && e.Error == "" && e.Call >= g.from {
 			return min(to, e.Return)

@@ -149,6 +149,10 @@ type Options struct {
 	// It does not apply to fences. Default: 5 ms.
 	Slack time.Duration
 
+	// Late is how much later a store may notice that a lease, a place or a record has ended, because
+	// nobody moved its time. Default: 0.
+	Late time.Duration
+
 	// Timeout bounds the models, over all keys. A question that is not decided by then is a
 	// failure. Default: 60 s.
 	Timeout time.Duration
@@ -193,7 +197,7 @@ func (o *Options) withDefaults() (Options, error) {
 	for _, f := range []struct {
 		name string
 		d    time.Duration
-	}{{"Slack", r.Slack}, {"Timeout", r.Timeout}, {"Reaction", r.Reaction}, {"Settling", r.Settling}, {"SubscribeDelay", r.SubscribeDelay}} {
+	}{{"Slack", r.Slack}, {"Late", r.Late}, {"Timeout", r.Timeout}, {"Reaction", r.Reaction}, {"Settling", r.Settling}, {"SubscribeDelay", r.SubscribeDelay}} {
 		if f.d < 0 {
 			return r, fmt.Errorf("check: Options.%s is %v; it must not be negative", f.name, f.d)
 		}

@@ -12,6 +12,7 @@ package s3
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -235,12 +236,12 @@ func (k *KV) send(ctx context.Context, method, name, query string, header http.H
 	r.Header.Set("X-Amz-Content-Sha256", hex.EncodeToString(digest[:]))
 	a, err := k.client.Do(signer.SignV4(*r, c.AccessKeyID, c.SecretAccessKey, c.SessionToken, k.o.Region))
 	if err != nil {
-		return nil, nil, fmt.Errorf("s3: %w", err)
+		return nil, nil, fmt.Errorf("s3: %w", cmp.Or(ctx.Err(), err)) // not the cause of the context
 	}
 	defer a.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(a.Body, maxAnswer))
 	if err != nil {
-		return nil, nil, fmt.Errorf("s3: reading the answer to %s %s: %w", method, name, err)
+		return nil, nil, fmt.Errorf("s3: reading the answer to %s %s: %w", method, name, cmp.Or(ctx.Err(), err))
 	}
 	if a.StatusCode < 300 {
 		return raw, a.Header, nil
