@@ -311,9 +311,14 @@ const subscribeDelay = 3 * time.Second
 // simulation checks it exactly.
 const reaction = 2 * time.Second
 
-// late is how much later a lease may end in a store whose time the workers move, which are cut off
+// late is how much later a lease may end. In some stores the workers move the time, which are cut off
 // and killed meanwhile.
-const late = time.Minute
+func late(url string) time.Duration {
+	if strings.HasPrefix(url, "s3:") || strings.HasPrefix(url, "etcd:") {
+		return time.Minute
+	}
+	return 0
+}
 
 // judge checks the history of a run with these faults, on the store of that URL.
 func judge(events []history.Event, faults []*fault.Fault, left []string, url string) *verdict {
@@ -322,9 +327,7 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 	if strings.HasSuffix(scheme, "+cluster") {
 		o.SubscribeDelay, o.Settling = subscribeDelay, 2*subscribeDelay
 	}
-	if scheme == "s3" || scheme == "etcd" {
-		o.Late = late
-	}
+	o.Late = late(url)
 	if scheme != "sqlite" { // which goes by the time since boot
 		o.Forgets = append(o.Forgets, clockSet)
 	}

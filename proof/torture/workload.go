@@ -234,7 +234,9 @@ func (l *lane) Freeze(key string) bool {
 
 // sweepLimit is how long a key may be out of reach after the last fault: the last lease runs
 // out, and so does a pushed grant.
-func (w *worker) sweepLimit() time.Duration { return w.task.TTL + store.PushedTTL + sweepSlack }
+func (w *worker) sweepLimit() time.Duration {
+	return w.task.TTL + store.PushedTTL + sweepSlack + late(w.task.URL)
+}
 
 // sweepSlack is for connections that must be made again, for other workers that want the key,
 // and for a machine that pauses.
