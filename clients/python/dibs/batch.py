@@ -62,14 +62,14 @@ class Item:
         """Take it back because its time is over."""
         return as_silent(Unavailable(f"dibs: {self.verb}: no server answered in time"), self.leave())
 
-    def tell(self) -> None:
+    def tell(self, future: asyncio.Future[Answer]) -> None:
         """Give the task its result."""
-        if self.future is None or self.future.done() or self.outcome is None:
+        if future.done() or self.outcome is None:
             return
         if isinstance(self.outcome, Error):
-            self.future.set_exception(self.outcome)
+            future.set_exception(self.outcome)
         else:
-            self.future.set_result(self.outcome)
+            future.set_result(self.outcome)
 
 
 class Alone:
@@ -111,7 +111,10 @@ class Batcher:
 
     def _wait(self, item: Item) -> Answer:
         item.bell = Bell()
-        self._put(item)
+        self._queue.append(item)
+        self._bell.ring()
+        if self._stopped:
+            self._hurry(item)
         while not item.done:
             left = item.ends - clock.now()
             if left <= 0:
@@ -127,14 +130,16 @@ class Batcher:
         import asyncio  # here, because it takes longer than all else
         item = Item(ask, self._timeout if ask.timeout is None else ask.timeout)
         loop = asyncio.get_running_loop()
-        item.future = loop.create_future()
+        future = item.future = loop.create_future()
         item.timer = loop.call_later(SLOW, self._look, loop, item)
         self._queue.append(item)
-        if loop not in self._rings:  # once for all tasks that ask now
+        if self._stopped:
+            self._hurry(item)
+        elif loop not in self._rings:  # once for all tasks that ask now
             self._rings.add(loop)
             loop.call_soon(self._ring, loop)
         try:
-            return await item.future
+            return await future
         finally:
             item.timer.cancel()
 
@@ -144,21 +149,20 @@ class Batcher:
 
     def _look(self, loop: asyncio.AbstractEventLoop, item: Item) -> None:
         """See to the item of a task that has no answer yet."""
-        left = item.ends - clock.now()
-        if left <= 0 and item.future is not None and not item.future.done():
-            item.future.set_exception(item.late())
+        left, future = item.ends - clock.now(), item.future
+        if left <= 0 and future is not None:
+            late = item.late()
+            item.outcome = item.outcome or late  # the answer may have come just now
+            item.tell(future)
         elif not item.done:
             self._hurry(item)
             item.timer = loop.call_later(min(left, SLOW), self._look, loop, item)
 
-    def _put(self, item: Item) -> None:
-        self._queue.append(item)
-        self._bell.ring()
-
     def _hurry(self, item: Item) -> None:
-        """Send what waits behind a batch that takes long."""
+        """Send what waits behind a batch that takes long, or for a thread that has ended."""
         now = clock.now()
-        if not item.sent and now - max(list(self._since.values()), default=now) >= SLOW:
+        last = max(list(self._since.values()), default=-math.inf if self._stopped else now)
+        if not item.sent and now - last >= SLOW:
             more = threading.Thread(target=self._drain, name="dibs batch", daemon=True)
             self._since[-1] = now  # so that no other caller starts one
             with contextlib.suppress(RuntimeError):  # the program ends
@@ -174,10 +178,11 @@ class Batcher:
         while True:
             time.sleep(0)  # callers that were just answered ask first, and their next calls join this batch
             items = self._take()
+            if items:
+                self._since[me] = clock.now()
+            self._since.pop(-1, None)
             if not items:
                 return
-            self._since[me] = clock.now()
-            self._since.pop(-1, None)
             try:
                 self._send(items)
             finally:
@@ -212,13 +217,14 @@ class Batcher:
         self._finish(items)
 
     def _finish(self, items: list[Item]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[Item]] = {}
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Item, asyncio.Future[Answer]]]] = {}
         for item in items:
             item.done = True
             if item.bell is not None:
                 item.bell.ring()
             elif item.future is not None:
-                loops.setdefault(item.future.get_loop(), []).append(item)
+                loops.setdefault(item.future.get_loop(), []).append((item, item.future))
+                item.future = None  # if the loop is closed nothing keeps the task, so that its claim is undone
         for loop, told in loops.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(tell_all, told)
@@ -226,6 +232,6 @@ class Batcher:
             self._undoer.look()
 
 
-def tell_all(items: list[Item]) -> None:
-    for item in items:
-        item.tell()
+def tell_all(told: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    for item, future in told:
+        item.tell(future)

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import threading
 import unittest
 from unittest import mock
@@ -31,6 +32,14 @@ class BatchTest(Case):
             if left[0] >= 0:
                 self.go.wait(support.LIMIT)
         self.line.before[verb] = before
+
+    def close_over(self):
+        """Close the client, and wait until its threads have ended."""
+        def threads():
+            return {t for t in threading.enumerate() if t.name == "dibs settlements"}
+        before = len(threads())
+        self.over.close()
+        wait("its threads have ended", lambda: len(threads()) < before)
 
     def locks(self, indexes, over=None):
         def lock(i):
@@ -147,6 +156,48 @@ class BatchTest(Case):
         self.assertEqual(0, self.line.calls["settle"])
         self.go.set()
         self.assertTrue(self.over.flush(support.LIMIT))
+        self.assertTrue(self.server.free(self.key))
+
+    def test_a_claim_whose_loop_was_closed_is_undone(self):
+        self.hold_back()
+
+        async def lock():
+            async with self.over.aio.lock(self.key, ttl=600):
+                self.fail("it is locked")
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)  # it says that the task was destroyed
+        loop.create_task(lock())
+        loop.run_until_complete(asyncio.to_thread(wait, "it is under way", lambda: self.line.calls["claim"] == 1))
+        loop.close()
+        self.go.set()
+        wait("it is granted", lambda: not self.server.free(self.key))
+
+        def undone():
+            gc.collect()
+            return self.server.free(self.key)
+        wait("it is undone", undone)
+
+    def test_leases_that_outlive_their_client_end_at_once(self):
+        release = threading.Barrier(9)
+
+        def hold(i):
+            with self.over.lock(f"{self.key}/{i}", ttl=600):
+                release.wait(support.LIMIT)
+                release.wait(support.LIMIT)
+        threads = [support.thread(lambda i=i: hold(i)) for i in range(8)]
+        release.wait(support.LIMIT)
+        self.close_over()
+        release.wait(support.LIMIT)
+        for each in threads:
+            each.join()
+        for i in range(8):
+            self.assertTrue(self.server.free(f"{self.key}/{i}"))
+
+    def test_a_task_leaves_a_closed_client_at_once(self):
+        async def main():
+            async with self.over.aio.lock(self.key, ttl=600):
+                await asyncio.to_thread(self.close_over)
+        asyncio.run(main())
         self.assertTrue(self.server.free(self.key))
 
     def test_a_claim_that_was_not_sent_is_never_sent(self):
