@@ -15,6 +15,9 @@ const day = 24 * time.Hour
 // it: 500ms, 30s, 5m, 24h, 30d, 1d12h. The error says what to write.
 func Duration(text string) (time.Duration, error) {
 	wrong := fmt.Errorf("%q is not a duration: write 30s, 5m, 24h or 30d", text)
+	if text != "" && strings.Trim(text, "0123456789") == "" {
+		wrong = fmt.Errorf("%w; did you mean %ss?", wrong, text)
+	}
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
 		days, rest = "", text

@@ -29,6 +29,16 @@ func TestDuration(t *testing.T) {
 	}
 }
 
+// TestDurationWithoutUnit: a number alone is mostly meant in seconds.
+func TestDurationWithoutUnit(t *testing.T) {
+	for text, want := range map[string]string{"30": "did you mean 30s?", "5": "did you mean 5s?", "1w": "", "1.5": "", "": ""} {
+		_, err := quantity.Duration(text)
+		if err == nil || !strings.HasSuffix(err.Error(), want) || want == "" && strings.Contains(err.Error(), "did you mean") {
+			t.Errorf("%q: %v; want %q", text, err, want)
+		}
+	}
+}
+
 func TestSize(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1000": 1000, "1KB": 1000, "64KiB": 64 << 10, "8MiB": 8 << 20, "8 MiB": 8 << 20, "1GiB": 1 << 30, "8MB": 8e6, "1GB": 1e9, "5kB": 5000, "5KB": 5000,

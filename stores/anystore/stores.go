@@ -175,6 +175,28 @@ func Open(ctx context.Context, url string, m Mode) (*Store, error) {
 // isScheme matches the scheme of a URL.
 var isScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
 
+// ports are the usual ports of servers, and the beginning and the end of the URLs of their stores.
+var ports = map[string][2]string{
+	"6379": {"redis://", ""}, "5432": {"postgres://USER@", "/DATABASE"}, "3306": {"mysql://USER@", "/DATABASE"}, "7331": {"http://", ""},
+}
+
+// isHost matches the name or the address of a host. It matches no text with a password.
+var isHost = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
+
+// meantURL returns the URL that a path or a HOST:PORT without a scheme was meant to be; "" for any other
+// text.
+func meantURL(text string) string {
+	host, port, _ := strings.Cut(text, ":")
+	form, known := ports[port]
+	switch {
+	case strings.HasPrefix(text, "/") && !strings.ContainsAny(text, "@:?"):
+		return "sqlite:" + text
+	case known && isHost.MatchString(host):
+		return form[0] + text + form[1]
+	}
+	return ""
+}
+
 func parse(url string) (address, error) {
 	// What surrounds a value in a file of settings would name another store.
 	switch first, rest, _ := strings.Cut(url, ":"); {
@@ -182,6 +204,9 @@ func parse(url string) (address, error) {
 		return nil, fmt.Errorf("%w: a space, a line break or a control character is around it or in it; remove it", ErrURL)
 	case strings.Contains(url, " #") || strings.Contains(url, "#") && isScheme.MatchString(first) && first != "sqlite":
 		return nil, fmt.Errorf("%w: it has a #; write %%23 in a password, and remove what follows if it is a comment", ErrURL)
+	}
+	if meant := meantURL(url); meant != "" {
+		return nil, fmt.Errorf("%w: it has no scheme; did you mean %s?", ErrURL, meant)
 	}
 	scheme, _, ok := strings.Cut(url, ":")
 	if !ok || !isScheme.MatchString(scheme) {

@@ -19,6 +19,12 @@ func TestURL(t *testing.T) {
 	tests := []struct{ url, want string }{
 		{"", "has no scheme; the known URLs are memory:, sqlite:/PATH"},
 		{"dibs.db", "has no scheme"},
+		{"/srv/dibs.db", "did you mean sqlite:/srv/dibs.db?"},
+		{"localhost:6379", "did you mean redis://localhost:6379?"},
+		{"db.internal:5432", "did you mean postgres://USER@db.internal:5432/DATABASE?"},
+		{"10.0.0.1:3306", "did you mean mysql://USER@10.0.0.1:3306/DATABASE?"},
+		{"/app:secret@host", "has no scheme; the known URLs"},
+		{"app:secret", "before the first colon is no scheme"},
 		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known URLs are memory:, sqlite:/PATH, redis://HOST`},
 		{"redis://secret@host", "USER:PASSWORD or :PASSWORD"},
 		{"redis://:secret@", "the host is missing"},

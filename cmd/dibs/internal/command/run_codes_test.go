@@ -34,6 +34,7 @@ func TestRunCodes(t *testing.T) {
 		"ended":              {[]string{"sh", "-c", "kill -TERM $$"}, 143, ""},
 		"not found":          {[]string{"no-such-command"}, 127, "dibs run: no-such-command: command not found\n"},
 		"no such file":       {[]string{"./no-such-file"}, 127, "dibs run: ./no-such-file: command not found\n"},
+		"one word":           {[]string{"echo hello"}, 127, "dibs run: echo hello: command not found, because all of this is one word: leave out the quotes, or write sh -c"},
 		"not executable":     {[]string{"./plain"}, 126, "dibs run: ./plain: cannot be executed: "},
 		"a folder":           {[]string{"/"}, 126, "dibs run: /: cannot be executed: "},
 		"flags are its own":  {[]string{"sh", "-c", `test "$1" = --skip`, "sh", "--skip"}, 0, ""},

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/serve"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/server"
 	"github.com/dibs-go/dibs/internal/memory"
@@ -168,6 +169,11 @@ func (o *serving) validate() error {
 	} {
 		if f.value <= 0 {
 			return usagef("--%s must be more than 0", f.name)
+		}
+	}
+	for _, address := range o.listen {
+		if err := proxy.CheckAddress(address); err != nil && !strings.HasPrefix(address, "unix:") {
+			return usagef("--listen: %v", err)
 		}
 	}
 	switch {

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -47,6 +48,9 @@ type StartError struct {
 }
 
 func (e *StartError) Error() string {
+	if e.Code == CodeNotFound && strings.ContainsAny(e.Name, " ;|&") {
+		return fmt.Sprintf("%s: command not found, because all of this is one word: leave out the quotes, or write sh -c before them", e.Name)
+	}
 	if e.Code == CodeNotFound {
 		return fmt.Sprintf("%s: command not found", e.Name)
 	}

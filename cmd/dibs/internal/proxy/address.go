@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// checkAddress refuses what no listener can listen on.
-func checkAddress(s string) error {
+// CheckAddress refuses what no listener can listen on.
+func CheckAddress(s string) error {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		if !strings.HasPrefix(path, "/") {
 			return fmt.Errorf("%q: the path of a socket must be absolute, as in unix:/run/dibs/proxy.sock", s)
@@ -74,7 +74,7 @@ func socketOf(path string) address {
 	return address{"unix:" + filepath.Clean("/"+path), onSocket}
 }
 
-// addressOf returns the address of a listener. The text passed checkAddress.
+// addressOf returns the address of a listener. The text passed CheckAddress.
 func addressOf(s string) address {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		return socketOf(path)

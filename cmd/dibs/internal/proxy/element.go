@@ -16,7 +16,7 @@ import (
 
 // checks refuse the text of a setting, or of an element of a list.
 var checks = map[string]func(string) error{
-	"address":     checkAddress,
+	"address":     CheckAddress,
 	"field":       checkField,
 	"fingerprint": checkFingerprint,
 	"key":         refuses(keyPart),

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Listen listens on an address: HOST:PORT, or unix:PATH for a Unix socket with that mode.
@@ -16,7 +18,16 @@ func Listen(address string, mode fs.FileMode) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return listenUnix(path, mode)
 	}
-	return net.Listen("tcp", address)
+	l, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another process listens on %s: end it, or choose another port", address)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("this user may not listen on %s: choose a port from 1024 on, or give the program the capability CAP_NET_BIND_SERVICE", address)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("%s is not an address of this host: write 127.0.0.1 for programs of this host, or no host for all addresses", address)
+	}
+	return l, err
 }
 
 // URL returns the URL of a listener, with TLS or without.

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,23 @@ func TestWhoReadsWhichMetrics(t *testing.T) {
 		s.Handler().ServeHTTP(w, r)
 		if got := w.Body.String(); got != test.want {
 			t.Errorf("%q reads %s; want %s", test.token, got, test.want)
+		}
+	}
+}
+
+// TestListenSaysWhatToDo: the error of an address that cannot be listened on says why, and what to do.
+func TestListenSaysWhatToDo(t *testing.T) {
+	l := testkit.Listen(t)
+	for address, want := range map[string]string{
+		l.Addr().String(): "another process listens on " + l.Addr().String() + ": end it, or choose another port",
+		"192.0.2.1:0":     "192.0.2.1:0 is not an address of this host: write 127.0.0.1",
+	} {
+		got, err := Listen(address, 0)
+		if err == nil {
+			got.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", address, err, want)
 		}
 	}
 }

@@ -122,8 +122,11 @@ func TestPrefix(t *testing.T) {
 // TestNew: the error says what is wrong with the URL.
 func TestNew(t *testing.T) {
 	for origin, want := range map[string]string{
-		"127.0.0.1:3000":     "not a URL such as http://127.0.0.1:3000",
-		"localhost:3000":     "an unknown scheme",
+		"127.0.0.1:3000":     "did you mean http://127.0.0.1:3000?",
+		"u:secret@x:3000":    "unknown scheme",
+		"127.0.0.1":          "unknown scheme",
+		"unix:app.sock":      "must be absolute, as in unix:/run/app.sock",
+		"localhost:3000":     "did you mean http://localhost:3000?",
 		"ftp://x":            "an unknown scheme",
 		"http://":            "names no host, as in http://127.0.0.1:3000",
 		"http://u:secret@x/": "can have only a host, a port and a path",

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +52,9 @@ type Transport struct {
 	limit  time.Duration
 }
 
+// isHostPort matches HOST:PORT, with a path or without. It matches no text with a password.
+var isHostPort = regexp.MustCompile(`^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]+(/[^@]*)?$`)
+
 // New returns a Transport to the origin at the URL: http://, https:// (which negotiates
 // HTTP/2) or h2c:// (HTTP/2 without TLS). The URL's path, if any, is put before the path of
 // every request. unix:PATH is a Unix socket, over which it speaks HTTP/1.1. The error says what is wrong
@@ -64,6 +68,8 @@ func New(origin string, o *Options) (*Transport, error) {
 	}
 	u, err := url.Parse(origin)
 	switch {
+	case isHostPort.MatchString(origin):
+		return nil, fmt.Errorf("the upstream has no scheme; did you mean http://%s?", origin)
 	case isSocket && !strings.HasPrefix(strings.TrimPrefix(socket, "//"), "/"):
 		return nil, errors.New("the path of the upstream's socket must be absolute, as in unix:/run/app.sock")
 	case err != nil:
