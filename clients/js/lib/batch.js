@@ -39,7 +39,7 @@ class Batch {
 
   ask(text, claim, until, silent = () => {}) {
     return new Promise((resolve, reject) => {
-      const one = { text, claim, silent, resolve, reject, ends: this.calls.clock.now() + this.calls.timeout, call: null, left: false };
+      const one = { text, claim, silent, resolve, reject, ends: this.calls.clock.now() + this.calls.timeout, call: null, left: false, answered: false };
       if (text.length > ALONE) {
         this.#send([one]);
       } else {
@@ -53,6 +53,7 @@ class Batch {
 
   // #leave takes an element back whose caller does not wait any more.
   #leave(one, reason) {
+    if (one.answered) return;
     one.reject(reason);
     one.left = true;
     if (one.call === null) {
@@ -107,7 +108,10 @@ class Batch {
       const { answers, sent, again } = await this.calls.call(this.verb, all.map((one) => one.text), {
         until: call, timeout: Math.min(...all.map((one) => one.ends)) - clock.now(), silent: (at) => all.forEach((one) => one.silent(at)),
       });
-      all.forEach((one, i) => one.resolve({ answer: answers[i], sent, again }));
+      all.forEach((one, i) => {
+        one.answered = true;
+        one.resolve({ answer: answers[i], sent, again });
+      });
     } catch (e) {
       if (all.length === 1 || !mayBeOfOne(e)) return all.forEach((one) => one.reject(ofKey(e, one.claim)));
       // One element can make the server refuse the call, so each gets its own answer.

@@ -22,6 +22,7 @@ export class Connections {
   #idle = new Map(); // by server, the last one first
   #all = new Set();
   #head;
+  #closed = false;
 
   constructor(headers) {
     this.#head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`).join("");
@@ -32,7 +33,8 @@ export class Connections {
   // reject with, and is told whether the server may have got the request.
   request(server, method, path, text, ends) {
     return new Promise((resolve, reject) => {
-      const connection = this.#idle.get(server)?.pop() ?? this.#open(server);
+      if (this.#closed) throw new Failure(new Error("the client is closed"));
+      const connection = this.#kept(server) ?? this.#open(server);
       const settle = (fn, value) => {
         if (connection.settle !== settle) return;
         connection.settle = null;
@@ -42,11 +44,19 @@ export class Connections {
       connection.resolve = resolve;
       connection.reject = reject;
       ends((reason) => {
+        if (connection.settle !== settle) return; // it has its answer, and another request may have the connection
         settle(reject, reason(connection.connected));
         connection.socket.destroy();
       });
       connection.send(`${method} ${path} HTTP/1.1\r\nHost: ${server.host}\r\n${this.#head}Content-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`);
     });
+  }
+
+  // #kept is a connection that is kept, unless its end has just been heard of.
+  #kept(server) {
+    const idle = this.#idle.get(server) ?? [];
+    while (idle.length > 0 && !idle.at(-1).socket.writable) idle.pop();
+    return idle.pop();
   }
 
   #open(server) {
@@ -71,6 +81,7 @@ export class Connections {
   }
 
   close() {
+    this.#closed = true;
     for (const { socket } of this.#all) socket.destroy();
   }
 }
@@ -204,9 +215,10 @@ class Answer {
       }
       this.#left = parseInt(line[1], 16);
       if (this.#left === 0) { // trailers may follow
-        if (!/\r\n\r\n/.test(this.#rest.toString("latin1", line[0].length - 2))) return false;
-        this.keeps = false;
-        return true;
+        const tail = this.#rest.toString("latin1", line[0].length - 2);
+        const end = tail.indexOf("\r\n\r\n");
+        if (end >= 0 && tail.length > end + 4) this.keeps = false; // more than the answer
+        return end >= 0;
       }
       this.#rest = this.#rest.subarray(line[0].length);
     }

@@ -1,8 +1,10 @@
 // What is asked at the same time goes in one call, and one caller's trouble is not that of the others.
 
 import assert from "node:assert/strict";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import test from "node:test";
 import { Line, Server, dibs, problem, unique, until, within } from "./support.js";
+import { system } from "../lib/clock.js";
 
 const server = await Server.start();
 const fail = () => assert.fail("it runs");
@@ -32,7 +34,9 @@ over("a call has at most 1,024 elements", async (line, mine) => {
   assert.deepEqual(line.calls, [["claim", 1024], ["claim", 76]]);
 });
 
-over("what arrives while a call is under way is the next one", async (line, mine) => {
+over("what arrives while a call is under way is the next one", async (line) => {
+  const clock = { ...system, setTimeout: (fn, ms) => system.setTimeout(fn, ms <= 100 ? 1e9 : ms) }; // no call is slow
+  const mine = new dibs.Client(line.url, {}, { clock });
   const gate = line.hold("claim", "before");
   const first = mine.lock(unique(), () => "first");
   await gate.arrived;
@@ -44,6 +48,7 @@ over("what arrives while a call is under way is the next one", async (line, mine
   gate.go();
   assert.deepEqual(await Promise.all([first, ...others]), ["first", "other", "other", "other"]);
   assert.deepEqual(line.calls.filter(([verb]) => verb === "claim"), [["claim", 1], ["claim", 3]]);
+  await mine.close();
 });
 
 over("a call that is slow holds nobody up", async (line, mine) => {
@@ -80,6 +85,28 @@ over("a caller that gives up leaves the others alone, and nothing behind", async
   gate.go();
   assert.equal(await stays, "done");
   await server.free(a);
+});
+
+over("a caller that gives up just after its answer breaks no connection", async (line, mine) => {
+  let connections = 0;
+  line.listener.on("connection", () => { connections++; });
+  for (const waits of [false, true]) {
+    const key = unique();
+    const lease = waits && (await server.keys().acquire(key));
+    const stop = new AbortController();
+    const hear = () => stop.abort(); // at the moment of the grant
+    subscribe("dibs", hear);
+    const granted = mine.lock(key, { signal: stop.signal }, () => {});
+    if (waits) {
+      await server.waiting(key, 1);
+      await lease.release();
+    }
+    await granted;
+    unsubscribe("dibs", hear);
+    assert.ok(stop.signal.aborted);
+  }
+  await mine.lock(unique(), () => {});
+  assert.equal(connections, 1);
 });
 
 over("a call that all callers gave up is given up", async (line, mine) => {
