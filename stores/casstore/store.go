@@ -244,7 +244,9 @@ func (s *Store) write(ctx context.Context, how remote.Load, k string, o *loaded,
 	case how == remote.Passing && !changed && since+keepFree <= least && !s.keeps:
 		return s.kv.Delete(ctx, nameOf(k), o.version)
 	}
-	if !changed && (o.body.FreeSince == since || o.version == "") {
+	// What is settled in vain may be a claim that is still on its way. It must not find the object as
+	// it was.
+	if !changed && how != remote.Locking && (o.body.FreeSince == since || o.version == "") {
 		return nil
 	}
 	raw, err := o.body.encode(nonce)

@@ -210,3 +210,46 @@ func TestDistantClockReachesTheEndOfALease(t *testing.T) {
 		}
 	})
 }
+
+// TestClaimThatComesAfterItsUndo: the caller of a claim gives up while the write is on its way, and
+// undoes. The write must not take the key then, whether the key was used before or not.
+func TestClaimThatComesAfterItsUndo(t *testing.T) {
+	for _, used := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &casstore.Memory{}
+			var network sync.WaitGroup
+			var holds atomic.Bool
+			late := &kv{KV: m, put: func(ctx context.Context, name string, value []byte, version string) (string, error) {
+				if strings.HasPrefix(name, "k/") && holds.Swap(false) {
+					network.Go(func() {
+						time.Sleep(2 * time.Second)
+						_, _ = m.Put(context.Background(), name, value, version) // nobody hears of it
+					})
+					<-ctx.Done()
+					return "", ctx.Err()
+				}
+				return m.Put(ctx, name, value, version)
+			}}
+			s, token := open(t, late, nil), store.NewToken()
+			if used {
+				claim(t, s, token, store.Try, time.Hour)
+				testkit.Check(t, settle(t, s, store.Settlement{Token: token}))
+				token = store.NewToken()
+			}
+			holds.Store(true)
+			ctx, end := context.WithTimeout(t.Context(), time.Second)
+			defer end()
+			err := s.Claim(ctx, []store.Claim{{Key: key, Token: token, TTL: time.Hour, Permits: 1, Weight: 1}}, make([]store.Answer, 1))
+			if err == nil {
+				t.Fatal("the claim is answered")
+			}
+			if err := settle(t, s, store.Settlement{Token: token, Outcome: store.Undo}); !errors.Is(err, store.ErrLost) {
+				t.Errorf("the undo is answered %v", err)
+			}
+			network.Wait()
+			if a := claim(t, s, store.NewToken(), store.Try, time.Hour); a.State != store.Granted {
+				t.Errorf("used %v: another claim is answered %+v", used, a)
+			}
+		})
+	}
+}
