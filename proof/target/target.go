@@ -6,6 +6,7 @@
 package target
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -65,6 +66,7 @@ func Kinds() []Kind {
 		{"mariadb-semi-synchronous", MariaDBSemiSynchronous, failovers},
 		{"mariadb-asynchronous", MariaDBAsynchronous, failovers},
 		{"etcd", Etcd, ""},
+		{"etcd-three", EtcdThree, listed},
 		{"s3", S3, ""},
 		{"serve", Serve, ""},
 		{"serve-pair", ServePair, listed},
@@ -249,6 +251,72 @@ func Etcd(owner servertest.Owner) *fault.Target {
 	owner.Helper()
 	s := servertest.Etcd(owner, nil)
 	return &fault.Target{URL: "etcd://" + s.Addr(), Server: s, Durable: true}
+}
+
+// EtcdThree starts an etcd of three members. The clients know all. A failover kills the one that
+// leads, or freezes it for longer than it leads then.
+func EtcdThree(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	e := &etcdThree{members: servertest.EtcdMembers(owner, 3, nil)}
+	var addrs []string
+	for _, m := range e.members {
+		addrs = append(addrs, m.Addr())
+	}
+	return &fault.Target{URL: "etcd://" + strings.Join(addrs, ","), Failover: e, Synchronous: true}
+}
+
+type etcdThree struct {
+	members []*servertest.EtcdServer
+	down    *servertest.EtcdServer
+	frozen  bool
+}
+
+var _ fault.Failover = (*etcdThree)(nil)
+
+// Lag does nothing: what is acknowledged, most members have.
+func (e *etcdThree) Lag() error { return nil }
+
+// leader waits until a member leads that is not down.
+func (e *etcdThree) leader() (*servertest.EtcdServer, error) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, m := range e.members {
+			if m != e.down && m.Leads() {
+				return m, nil
+			}
+		}
+	}
+	return nil, errors.New("no member of etcd leads")
+}
+
+// Promote takes the leader away, and returns the address of the next one.
+func (e *etcdThree) Promote(bool) (addr string, err error) {
+	leader, err := e.leader()
+	if err != nil {
+		return "", err
+	}
+	e.down, e.frozen = leader, rand.IntN(2) == 0
+	if e.frozen {
+		leader.Pause()
+	} else {
+		leader.Kill()
+	}
+	next, err := e.leader()
+	if err != nil {
+		return "", err
+	}
+	return next.Addr(), nil
+}
+
+// Rebuild brings it back, after clients had to go to the others.
+func (e *etcdThree) Rebuild() (behind int64, err error) {
+	time.Sleep(silence)
+	if e.frozen {
+		e.down.Continue()
+	} else {
+		e.down.Restart()
+	}
+	e.down = nil
+	return 0, nil
 }
 
 // S3 starts an object storage. Its credentials are in the environment, for the workers too.

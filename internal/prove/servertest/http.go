@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -83,8 +84,11 @@ func newGateway(owner Owner, name string, config func(addr string) string) (*Gat
 // etcdProgram is etcd 3.
 var etcdProgram = program{names: []string{"etcd"}, pkg: "etcd-server", service: "etcd"}
 
-// An EtcdServer is an etcd of one node.
-type EtcdServer struct{ server }
+// An EtcdServer is a member of an etcd.
+type EtcdServer struct {
+	server
+	peers *port
+}
 
 // EtcdOptions describes an etcd. nil and the zero value mean the system's, which does not wait for
 // the disk.
@@ -103,8 +107,24 @@ func Etcd(owner Owner, o *EtcdOptions) *EtcdServer {
 	return started(owner, s, err)
 }
 
+// EtcdMembers is Etcd with that many members.
+func EtcdMembers(owner Owner, n int, o *EtcdOptions) []*EtcdServer {
+	owner.Helper()
+	members, err := newEtcds(owner, n, o)
+	return started(owner, members, err)
+}
+
 // newEtcd starts an etcd that ends with its owner, and returns when it answers.
-func newEtcd(owner Owner, o *EtcdOptions) (_ *EtcdServer, err error) {
+func newEtcd(owner Owner, o *EtcdOptions) (*EtcdServer, error) {
+	members, err := newEtcds(owner, 1, o)
+	if err != nil {
+		return nil, err
+	}
+	return members[0], nil
+}
+
+// newEtcds starts the members of an etcd at once, because none answers before most of them run.
+func newEtcds(owner Owner, n int, o *EtcdOptions) (members []*EtcdServer, err error) {
 	o = options(o)
 	path := o.Program
 	if path == "" {
@@ -112,27 +132,42 @@ func newEtcd(owner Owner, o *EtcdOptions) (_ *EtcdServer, err error) {
 			return nil, err
 		}
 	}
-	s := &EtcdServer{}
-	if err := s.prepare(owner, "etcd", "etcd"); err != nil {
-		return nil, err
+	var cluster []string
+	for i := range n {
+		s := &EtcdServer{}
+		if err := s.prepare(owner, "etcd", "etcd"); err != nil {
+			return nil, err
+		}
+		if s.peers, err = reservePort(); err != nil {
+			return nil, err
+		}
+		owner.Cleanup(s.peers.release)
+		members, cluster = append(members, s), append(cluster, fmt.Sprintf("etcd%d=http://%s", i, s.peers.addr()))
 	}
-	peers, err := reservePort()
-	if err != nil {
-		return nil, err
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i, s := range members {
+		s.ready = s.answering("/health")
+		s.command.path, s.command.env = path, []string{"PATH=/usr/bin:/bin"}
+		s.command.args = []string{
+			"etcd", "--name", fmt.Sprint("etcd", i), "--data-dir", s.folder.join("data"),
+			"--listen-client-urls", s.URL(), "--advertise-client-urls", s.URL(),
+			"--listen-peer-urls", "http://" + s.peers.addr(), "--initial-advertise-peer-urls", "http://" + s.peers.addr(),
+			"--initial-cluster", strings.Join(cluster, ","),
+		}
+		if !o.Sync {
+			s.command.args = append(s.command.args, "--unsafe-no-fsync")
+		}
+		all.Go(func() { errs[i] = s.begin() })
 	}
-	owner.Cleanup(peers.release)
-	s.ready = s.answering("/health")
-	s.command.path, s.command.env = path, []string{"PATH=/usr/bin:/bin"}
-	s.command.args = []string{
-		"etcd", "--name", "etcd", "--data-dir", s.folder.join("data"),
-		"--listen-client-urls", s.URL(), "--advertise-client-urls", s.URL(),
-		"--listen-peer-urls", "http://" + peers.addr(), "--initial-advertise-peer-urls", "http://" + peers.addr(),
-		"--initial-cluster", "etcd=http://" + peers.addr(),
-	}
-	if !o.Sync {
-		s.command.args = append(s.command.args, "--unsafe-no-fsync")
-	}
-	return s, s.begin()
+	all.Wait()
+	return members, errors.Join(errs...)
+}
+
+// Leads reports whether the member says that it leads.
+func (s *EtcdServer) Leads() bool {
+	page, err := s.get("/metrics")
+	return err == nil && strings.Contains(page, "\netcd_server_is_leader 1\n")
 }
 
 // URL returns the server's address: "http://127.0.0.1:4321".
