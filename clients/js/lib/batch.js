@@ -1,7 +1,8 @@
 // One call for what is asked at the same time, without waiting: what is alone leaves at once, and what
 // arrives while a call is under way is the next one.
 
-import { OverloadedError, RefusedError, UNANSWERED, UnauthorizedError, ofKey } from "./errors.js";
+import { ofKey } from "./errors.js";
+import { mayBeOfOne } from "./wire.js";
 
 export const MAX_ELEMENTS = 1024; // of a call
 const MAX_CALL = 1 << 20; // characters of a call
@@ -143,9 +144,4 @@ class Call {
     this.reason = reason;
     this.stopping?.(reason);
   }
-}
-
-// mayBeOfOne reports whether a call was refused, and nothing done, perhaps because of one of its elements.
-function mayBeOfOne(e) {
-  return e instanceof RefusedError && !e[UNANSWERED] && !(e instanceof UnauthorizedError || e instanceof OverloadedError);
 }

@@ -60,7 +60,9 @@ export class Wait {
     core.waits.add(this);
   }
 
+  // end ends it, once.
   end(reason) {
+    if (this.ended) return;
     this.ended = true;
     this.reason = reason;
     this.stopping?.(reason);

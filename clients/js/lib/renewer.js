@@ -57,8 +57,8 @@ export class Renewer {
       const holds = due.slice(i, i + MAX_ELEMENTS);
       try {
         const renewals = holds.map(({ claim }) => JSON.stringify({ ...claim.named, ttl_ms: Math.ceil(claim.ttl) }));
-        const { answers, sent } = await this.calls.call("renew", renewals, { timeout: patience });
-        holds.forEach((hold, n) => hold.renewed(answers[n].error?.type, sent));
+        const answers = await this.calls.callAll("renew", renewals, { timeout: patience });
+        answers.forEach(({ answer, sent }, n) => (answer ? holds[n].renewed(answer.error?.type, sent) : holds[n].later()));
       } catch {
         for (const hold of holds) hold.later(); // it is tried again until the lease is no longer trusted
       }

@@ -60,6 +60,20 @@ export class Calls {
     throw away ?? new UnavailableError(`dibs: ${verb}: no server answered in time`);
   }
 
+  // callAll makes one call, and resolves to the answer of each element and when it was sent, or to {} for one
+  // that was refused. One element can make a server refuse the call, so the halves are asked then.
+  async callAll(verb, elements, options) {
+    try {
+      const { answers, sent } = await this.call(verb, elements, options);
+      return answers.map((answer) => ({ answer, sent }));
+    } catch (e) {
+      if (!mayBeOfOne(e)) throw e;
+      if (elements.length === 1) return [{}];
+      const half = elements.length >> 1;
+      return [...await this.callAll(verb, elements.slice(0, half), options), ...await this.callAll(verb, elements.slice(half), options)];
+    }
+  }
+
   // post sends a request. A kept connection may have been closed by the server meanwhile, so then
   // another one is used; every call may be repeated.
   async post(server, path, text, limit, until, noted, patient) {
@@ -104,6 +118,11 @@ export class Calls {
     this.closed = closed;
     this.connections.close();
   }
+}
+
+// mayBeOfOne reports whether a call was refused, and nothing done, perhaps because of one of its elements.
+export function mayBeOfOne(e) {
+  return e instanceof RefusedError && !e[UNANSWERED] && !(e instanceof UnauthorizedError || e instanceof OverloadedError);
 }
 
 // failure is the error of a request without an answer.

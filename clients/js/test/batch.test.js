@@ -164,6 +164,55 @@ over("the refusal of one is not that of the others", async (line, mine) => {
   line.heard = () => {};
 });
 
+// refuses makes a line refuse each call of the verb that names the key.
+function refuses(line, verb, list, key) {
+  line.heard = (called, body) => {
+    if (called === verb) line.says[verb] = body[list].some((element) => element.key === key) ? [problem(403, "forbidden"), false] : undefined;
+  };
+}
+
+over("the refusal of one undo is not that of the others", async (line, mine) => {
+  const keys = many(5);
+  const gate = line.hold("claim", "before");
+  const leaves = new AbortController();
+  const claims = keys.map((key) => mine.lock(key, { ttl: "10m", signal: leaves.signal }, fail).catch((e) => e));
+  await gate.arrived;
+  refuses(line, "settle", "settlements", keys[2]);
+  leaves.abort();
+  await Promise.all(claims);
+  gate.go();
+  await until("the others are undone", async () => line.calls.some(([verb, n]) => verb === "settle" && n === 1)
+    && (await Promise.all(keys.map((key) => mine.held(key)))).every((held, i) => i === 2 || !held));
+  line.heard = () => {};
+  line.says = {};
+});
+
+over("the refusal of one renewal is not that of the others", async (line, mine) => {
+  const keys = many(4);
+  const leases = await Promise.all(keys.map((key) => mine.acquire(key, { ttl: "3s" })));
+  refuses(line, "renew", "renewals", keys[2]);
+  await until("it is lost", () => !leases[2].held);
+  assert.deepEqual(leases.map((lease) => lease.held), [true, true, false, true]);
+  await Promise.all(leases.map((lease) => lease.release().catch(() => {})));
+});
+
+over("what is given up and then closed in one moment is taken back once", async (line, mine) => {
+  const gate = line.hold("claim", "before");
+  const first = mine.lock(unique(), () => "first").catch((e) => e);
+  await gate.arrived;
+  const leaves = new AbortController();
+  const mark = new Error("mine");
+  const given = mine.lock(unique(), { signal: leaves.signal }, fail).catch((e) => e);
+  const look = mine.held(unique());
+  await new Promise(queueMicrotask);
+  leaves.abort(mark);
+  const closed = mine.close();
+  assert.equal(await given, mark);
+  assert.equal(await within(look), false);
+  gate.go();
+  await Promise.all([first, closed]);
+});
+
 over("a record that is long goes alone", async (line, mine) => {
   const leases = await Promise.all(many(3).map((key) => mine.acquire(key)));
   line.calls = [];

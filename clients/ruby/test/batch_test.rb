@@ -152,6 +152,26 @@ class BatchTest < Case
     server&.stop
   end
 
+  def test_a_renewal_that_is_refused_is_not_that_of_the_others
+    leases = Array.new(3) { |i| @over.acquire("#{@key}/#{i}") }
+    leases[1].define_singleton_method(:named) { super().merge(token: "none") }
+    @over.send(:local).renewer.send(:renew, leases, LIMIT)
+    dues = leases.map(&:due)
+    assert_operator dues[1], :<, dues[0]
+    assert_operator dues[1], :<, dues[2]
+  end
+
+  # They are longer than a call may be.
+  def test_records_in_the_background_are_written_in_several_calls
+    leases = Array.new(20) { |i| @over.acquire("#{@key}/#{i}") }
+    hold("settle")
+    leases[0].complete_later("x" * 1_000_000, 60)
+    came
+    leases[1..].each { |lease| lease.complete_later("x" * 1_000_000, 60) }
+    200.times { @go << 1 }
+    20.times { |i| wait("#{i} is recorded") { !@keys.held?("#{@key}/#{i}") } }
+  end
+
   # Without that the test does not end.
   def test_a_slow_call_holds_nobody_up
     hold("claim")

@@ -49,6 +49,18 @@ module Dibs
       @wire.call(verb, elements.map { |e| JSON.generate(e) }, **options)
     end
 
+    # call_all makes a call of these elements, and returns the answer to each and when it was sent, or nil
+    # for one that was refused. One element may be why a call is refused, so the halves are asked then.
+    def call_all(verb, elements, timeout:)
+      answers, sent = call(verb, elements, timeout: timeout)
+      answers.map { |answer| [answer, sent] }
+    rescue Refused => e
+      raise if e.unanswered || e.is_a?(Unauthorized) || e.is_a?(Overloaded)
+      return [nil] if elements.size == 1
+
+      elements.each_slice((elements.size + 1) / 2).flat_map { |half| call_all(verb, half, timeout: timeout) }
+    end
+
     # claim sends a claim, with others unless it waits, and returns its answer, when it was sent, and
     # when it was sent before and not answered, or nil.
     def claim(element, wait: 0.0)

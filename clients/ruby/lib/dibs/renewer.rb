@@ -75,8 +75,9 @@ module Dibs
 
     def renew(leases, patience)
       elements = leases.map { |l| l.named.merge(ttl_ms: (l.ttl * 1000).ceil) }
-      answers, sent = @local.call("renew", elements, timeout: patience)
-      leases.zip(answers) do |lease, answer|
+      leases.zip(@local.call_all("renew", elements, timeout: patience)) do |lease, (answer, sent)|
+        next lease.later unless answer
+
         case answer.dig("error", "type")
         when nil then lease.trust(sent)
         when "lost" then remove(lease) if lease.lose

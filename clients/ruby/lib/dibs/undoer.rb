@@ -152,9 +152,9 @@ module Dibs
       end
       return true if due.empty?
 
-      answers, = @local.call("settle", due.map(&:wire), timeout: timeout)
-      done = due.zip(answers).reject { |_, a| %w[busy full].include?(a.dig("error", "type")) }.map(&:first)
-      true
+      answers = @local.call_all("settle", due.map(&:wire), timeout: timeout)
+      done = due.zip(answers).select { |_, (a, _)| a && !%w[busy full].include?(a.dig("error", "type")) }.map(&:first)
+      answers.any?
     rescue StandardError
       false
     ensure
