@@ -40,7 +40,7 @@ func TestHouse(t *testing.T) {
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/prove/failpoint", yaml},
 		},
-		{Dir: "internal/certificate"},
+		{Dir: "internal/certificate", Imports: []string{internal + "/missing"}},
 		{Dir: "internal/credential", Imports: []string{root, internal + "/missing"}},
 		{Dir: "internal/demo", Imports: []string{root + "/internal/backoff"}},
 		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", root + "/internal/survey", internal + "/serve", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "github.com/prometheus/client_model/go", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, memory, root + "/idempotency", root + "/internal/prove/testkit", root + "/jobs", root + "/store"}},

@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/missing"
 )
 
 // Certificate is the certificate and the key of a server.
@@ -66,7 +68,7 @@ func (c *Certificate) get() *tls.Certificate {
 func (c *Certificate) load() error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if e, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no file %s; for a trial, make both files: openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost -out %s -keyout %s", e.Path, c.cert, c.key)
+		return fmt.Errorf("there is no file %s; for a trial, make both files: openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost -out %s -keyout %s", e.Path, missing.Word(c.cert), missing.Word(c.key))
 	}
 	if err != nil {
 		return fmt.Errorf("the certificate %s with the key %s: %w", c.cert, c.key, err)

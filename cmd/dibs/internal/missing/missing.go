@@ -21,9 +21,13 @@ func File(err error, name, command string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	word := name
-	if !plain.MatchString(name) {
-		word = "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	return fmt.Errorf("there is no file %s; make one: %s", name, strings.ReplaceAll(command, placeholder, Word(name)))
+}
+
+// Word returns a name as a shell takes it.
+func Word(name string) string {
+	if plain.MatchString(name) {
+		return name
 	}
-	return fmt.Errorf("there is no file %s; make one: %s", name, strings.ReplaceAll(command, placeholder, word))
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }

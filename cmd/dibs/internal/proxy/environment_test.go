@@ -129,7 +129,7 @@ func TestMissingFilesCanBeMade(t *testing.T) {
 	t.Chdir(folder)
 	for _, args := range [][]string{
 		{"--upstream=http://a", "--key-ring", filepath.Join(folder, "ring")},
-		{"--upstream=http://a", "--tls-cert=cert.pem", "--tls-key=key.pem"},
+		{"--upstream=http://a", "--tls-cert=my cert.pem", "--tls-key=key.pem"},
 		{"--upstream=http://a", "--admin-tokens", filepath.Join(folder, "tokens"), "--admin=:0"},
 		{"--config", filepath.Join(folder, "dibs.yaml")},
 	} {
