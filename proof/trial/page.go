@@ -103,11 +103,13 @@ func (all results) tables() string {
 		}
 		b.WriteString(c.documented())
 		var kept []string
+		var sections, overtaken int // of the runs that kept it
 		begun := false
 		for _, r := range rs {
 			found := r.found(&c)
 			if found == nothing {
-				kept = append(kept, fmt.Sprintf("%s (%d sections, %d)", r.again(), r.Sections, r.Overtaken))
+				kept = append(kept, r.again())
+				sections, overtaken = sections+r.Sections, max(overtaken, r.Overtaken)
 				continue
 			}
 			if !begun {
@@ -120,7 +122,7 @@ func (all results) tables() string {
 			b.WriteString("\n")
 		}
 		if len(kept) > 0 {
-			fmt.Fprintf(&b, "\nKept under %s.\n", strings.Join(kept, ", "))
+			fmt.Fprintf(&b, "\nKept under %s: %d sections, passed by at most %d.\n", strings.Join(kept, ", "), sections, overtaken)
 		}
 	}
 	return b.String()
