@@ -144,14 +144,18 @@ func (l *language) test(t *testing.T, file string, variables ...string) {
 }
 
 // packaged are the files of tests that need packages of Debian.
-var packaged = regexp.MustCompile(`transaction|send|recipes`)
+var packaged = regexp.MustCompile(`transaction|send|package`)
 
 // short are the clients' files of tests that the gate runs. The nightly tests run all.
 var short = regexp.MustCompile(`^(test_)?(lock|once|readme)[_.]`)
 
+// prepare installs what only the nightly tests need.
+var prepare = func() error { return nil }
+
 // TestLanguages runs the tests of the clients, which start the program themselves.
 func TestLanguages(t *testing.T) {
 	t.Parallel()
+	testkit.Must(t, prepare())
 	for _, l := range languages {
 		files, err := filepath.Glob(filepath.Join(l.folder, l.tests))
 		files = slices.DeleteFunc(files, func(file string) bool { return !short.MatchString(filepath.Base(file)) })

@@ -111,12 +111,11 @@ for program in dibs dibs-prove; do
   done
 done
 
-# The clients' packages, by the languages' own tools. Debian's Python has setuptools and wheel, so that
-# the build downloads nothing.
+# The clients' packages, by the languages' own tools.
 for dir in clients/*/; do cp LICENSE "$dir"; done
 gem build -C clients/ruby dibs.gemspec
 mv clients/ruby/dibs-*.gem "$downloads"
-/usr/bin/python3 -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir "$downloads" ./clients/python
+/usr/bin/python3 -m pip wheel --no-deps --no-index --wheel-dir "$downloads" ./clients/python
 npm pack --pack-destination "$downloads" ./clients/js
 (cd "$downloads" && sha256sum -- * >"$scratch/sums" && mv "$scratch/sums" SHA256SUMS)
 echo "$version of ${#tags[@]} modules is in $folder. To publish it:"

@@ -228,8 +228,6 @@ var toolPrograms = []program{
 	{names: []string{"python3"}, pkg: "python3"},
 	{names: []string{"openssl"}, pkg: "openssl"},
 	{names: []string{"psycopg/__init__.py"}, places: pythonLibraries, pkg: "python3-psycopg"},
-	{names: []string{"requests/__init__.py"}, places: pythonLibraries, pkg: "python3-requests"},
-	{names: []string{"httpx/__init__.py"}, places: pythonLibraries, pkg: "python3-httpx"},
 	{names: []string{"node"}, pkg: "nodejs"},
 }
 
@@ -238,8 +236,6 @@ var packagerPrograms = []program{
 	{names: []string{"gem"}, pkg: "ruby"},
 	{names: []string{"npm"}, pkg: "npm"},
 	{names: []string{"pip/__init__.py"}, places: pythonLibraries, pkg: "python3-pip"},
-	{names: []string{"setuptools/__init__.py"}, places: pythonLibraries, pkg: "python3-setuptools"},
-	{names: []string{"wheel/__init__.py"}, places: pythonLibraries, pkg: "python3-wheel"},
 	{names: []string{"ensurepip/__init__.py"}, places: []string{"/usr/lib/python3.*"}, pkg: "python3-venv"},
 }
 
@@ -251,12 +247,27 @@ var railsPrograms = []program{
 	{names: []string{"active_job.rb"}, places: rubyLibraries("activejob"), pkg: "ruby-activejob"},
 }
 
+// pythonPrograms run the recipes for Python, check the types of its client, and send requests with a key.
+var pythonPrograms = []program{
+	{names: []string{"mypy"}, pkg: "mypy"},
+	{names: []string{"pip/__init__.py"}, places: pythonLibraries, pkg: "python3-pip"},
+	{names: []string{"ensurepip/__init__.py"}, places: []string{"/usr/lib/python3.*"}, pkg: "python3-venv"},
+	{names: []string{"requests/__init__.py"}, places: pythonLibraries, pkg: "python3-requests"},
+	{names: []string{"httpx/__init__.py"}, places: pythonLibraries, pkg: "python3-httpx"},
+	{names: []string{"flask/__init__.py"}, places: pythonLibraries, pkg: "python3-flask"},
+	{names: []string{"django/__init__.py"}, places: pythonLibraries, pkg: "python3-django"},
+	{names: []string{"celery/__init__.py"}, places: pythonLibraries, pkg: "python3-celery"},
+}
+
 // pythonLibraries are the folders of Debian's packages for Python.
 var pythonLibraries = []string{"/usr/lib/python3/dist-packages"}
 
 // InstallPackagers installs the tools of Ruby, Python and JavaScript that make and install
 // packages, if they are missing.
 func InstallPackagers() error { return install(packagerPrograms) }
+
+// InstallPython installs libraries for Python and a checker of its types, if they are missing.
+func InstallPython() error { return install(pythonPrograms) }
 
 // InstallRails installs Rails and Sidekiq, if they are missing.
 func InstallRails() error { return install(railsPrograms) }
