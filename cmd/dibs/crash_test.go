@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -200,13 +201,13 @@ func TestStop(t *testing.T) {
 		late <- r
 	}()
 	<-g.begun
-	first.signal(t, syscall.SIGSTOP)
+	servertest.Freeze(t, first.Process)
 	// Stopped in the middle of a renewal it has the file locked, which is another
 	// story: TestLockedStore.
 	for mustPost(t, second.url+"/", `"other"`, "x").status == 503 {
 		first.signal(t, syscall.SIGCONT)
 		testkit.Eventually(t, "the store is free", func() bool { return mustPost(t, second.url+"/", `"other"`, "x").status == 201 })
-		first.signal(t, syscall.SIGSTOP)
+		servertest.Freeze(t, first.Process)
 	}
 	var r reply
 	testkit.Eventually(t, "the key is settled", func() bool {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -69,7 +70,7 @@ func TestAFrozenServer(t *testing.T) {
 	said := func() int { return strings.Count(frozen.stdout.String()+frozen.stderr.String(), "/v1/claim") }
 	before := len(calls) / 2
 	testkit.Eventually(t, "the server has handled the first calls", func() bool { return said() == before })
-	frozen.signal(t, syscall.SIGSTOP)
+	servertest.Freeze(t, frozen.Process) // a signal alone stops it some time later
 	for _, call := range calls {
 		call()
 	}

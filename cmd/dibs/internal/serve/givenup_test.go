@@ -5,6 +5,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 // migrated makes the tables of a store and returns its URL.
@@ -135,5 +137,58 @@ func (s joining) Claim(ctx context.Context, claims []store.Claim, answers []stor
 			s.joined.Add(1)
 		}
 	}
+	return err
+}
+
+// TestAnAnswerThatNobodyReads: the store of a server answers a claim after its caller has hung up. The
+// caller has asked another server with its token meanwhile, so the first server must not undo the claim.
+// It is the caller's, until the caller settles it.
+func TestAnAnswerThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"try", "queue", "reserve"} {
+		t.Run(mode, func(t *testing.T) {
+			under := inMemory(t)
+			late := answering{under, make(chan struct{}), make(chan struct{})}
+			a, b := start(t, late, nil), start(t, under, nil)
+			body := fmt.Sprintf(`{"claims":[{"key":"k","token":"%032x","mode":"%s"}]}`, 1, mode)
+			caller, err := net.Dial("tcp", a.Listener.Addr().String())
+			testkit.Must(t, err)
+			_, err = fmt.Fprintf(caller, "POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			testkit.Must(t, err)
+			testkit.Await(t, "the store carries the claim out", late.done)
+			testkit.Must(t, caller.Close())
+			if got := b.do("POST", "/v1/claim", "", body); got.state() != "granted" && !got.Answers[0].Queued {
+				t.Fatalf("the other server answers %s", got.text)
+			}
+			close(late.answer)
+			testkit.Eventually(t, "the first server has answered", func() bool { return a.over.Load() == 1 })
+			left := func() (n int) {
+				for _, err := range under.List(t.Context(), store.Query{Name: "k", Places: true}) {
+					testkit.Must(t, err)
+					n++
+				}
+				return n
+			}
+			if left() == 0 {
+				t.Error("the caller has nothing of what it was granted")
+			}
+			b.do("POST", "/v1/settle", "", fmt.Sprintf(`{"settlements":[{"key":"k","token":"%032x","outcome":"undo"}]}`, 1))
+			if n := left(); n != 0 {
+				t.Errorf("after the caller's undo %d entries are left", n)
+			}
+		})
+	}
+}
+
+// answering is a store that carries claims out, and answers when it is told to.
+type answering struct {
+	*memstore.Store
+	done, answer chan struct{}
+}
+
+func (s answering) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	err := s.Store.Claim(ctx, claims, answers)
+	close(s.done)
+	<-s.answer
 	return err
 }
