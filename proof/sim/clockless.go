@@ -20,6 +20,10 @@ import (
 type Clockless struct {
 	// Clock, if not nil, makes the clock of a process. monotonic is the process's.
 	Clock func(kv casstore.KV, o *casstore.RegisterOptions) casstore.Clock
+	// LateRequests makes 80 of 1,000 requests late, and no answers. Otherwise the seed says what is
+	// late. A state that a late request asked for may have become current long after the request
+	// was sent.
+	LateRequests bool
 }
 
 // Section is one use of a key by one holder that trusts its lease.
@@ -59,6 +63,7 @@ type clockless struct {
 	tick    time.Duration
 	slow    int // out of 1,000 calls
 	lost    int
+	ahead   int // out of 100 slow calls: the request is late, and not the answer
 	flights sync.WaitGroup
 
 	mu       sync.Mutex
@@ -73,7 +78,10 @@ func (o *Clockless) Run(seed uint64) *ClocklessResult {
 	w := &clockless{o: o, seed: seed, began: time.Now()}
 	w.ttl = pick(r, 200*time.Millisecond, 300*time.Millisecond, time.Second)
 	w.tick = w.ttl / pick(r, time.Duration(2), 5, 10)
-	w.slow, w.lost = pick(r, 0, 30, 150), pick(r, 0, 10, 50)
+	w.slow, w.lost, w.ahead = pick(r, 0, 30, 80, 150), pick(r, 0, 10, 50), pick(r, 50, 100)
+	if o.LateRequests {
+		w.slow, w.lost, w.ahead = 80, 0, 100
+	}
 	end := 10*w.ttl + rand64(r, 20*w.ttl)
 	keys := pick(r, 1, 1, 2)
 	var all sync.WaitGroup
@@ -347,7 +355,7 @@ func (l *kvLink) call(ctx context.Context, do func()) error {
 	outLost, backLost := false, false
 	if !w.healed() {
 		if l.IntN(1000) < w.slow {
-			if d := rand64(l.Rand, w.ttl*3/2); l.IntN(2) == 0 {
+			if d := rand64(l.Rand, w.ttl*3/2); l.IntN(100) < w.ahead {
 				out += d
 			} else {
 				back += d
