@@ -130,7 +130,8 @@ class Batcher:
         import asyncio  # here, because it takes longer than all else
         item = Item(ask, self._timeout if ask.timeout is None else ask.timeout)
         loop = asyncio.get_running_loop()
-        future = item.future = loop.create_future()
+        future: asyncio.Future[Answer] = loop.create_future()
+        item.future = future
         item.timer = loop.call_later(SLOW, self._look, loop, item)
         self._queue.append(item)
         if self._stopped:

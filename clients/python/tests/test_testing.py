@@ -53,6 +53,21 @@ class Table:
         lease.release()
         self.lock(wait=0)
 
+    def test_what_an_abandoned_lease_leaves(self):
+        self.keys.acquire(self.key, permits=2).abandon()
+        lease = self.keys.acquire(self.key, permits=2, fingerprint="a" * 64)
+        self.assertEqual(2, lease.attempt)
+        lease.abandon()
+        self.refuses(dibs.Mismatch, self.lock, fingerprint="b" * 64)
+        self.lock(fingerprint="A" * 64)
+        self.keys.acquire(self.key, at_most_once=True).abandon()
+        self.refuses(dibs.Unknown, self.lock)
+
+    def test_a_fingerprint_of_zeros_is_none(self):
+        lease = self.keys.acquire(self.key, fingerprint="0" * 64)
+        self.refuses(dibs.Held, self.lock, wait=0, fingerprint="b" * 64)
+        lease.release()
+
     def test_a_wait_that_another_thread_ends(self):
         lease = self.other.acquire(self.key, ttl=600)
         waiter = support.thread(self.lock)

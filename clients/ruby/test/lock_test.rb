@@ -304,6 +304,12 @@ class LockTest < Case
     @keys.lock(@key) { nil }
   end
 
+  def test_a_fingerprint_of_zeros_is_none
+    lease = @keys.acquire(@key, fingerprint: "0" * 64)
+    assert_raises(Dibs::Held) { @keys.lock(@key, wait: 0, fingerprint: "b" * 64) { nil } }
+    lease.release
+  end
+
   def test_mismatch_and_unknown
     a, b = %w[a b].map { |t| Digest::SHA256.hexdigest(t) }
     @keys.lock(@key, fingerprint: a) do

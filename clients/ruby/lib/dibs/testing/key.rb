@@ -179,8 +179,9 @@ module Dibs
         end
       end
 
+      # differs? reports whether both are fingerprints, which zeros are not, and not the same.
       def differs?(one, other)
-        one && other && one != other
+        [one, other].all? { |f| f&.match?(/[^0]/) } && !one.casecmp?(other)
       end
 
       def take(asked, own, at)
