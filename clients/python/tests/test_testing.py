@@ -336,6 +336,12 @@ class KeeperTest(Table, unittest.TestCase):
             self.keeper.back()
         self.assertEqual(["acquired", "lost"], events)
 
+    def test_a_lease_is_lost_at_once(self):
+        with self.assertRaises(dibs.Lost), self.keys.lock(self.key) as lease:
+            self.keeper.lose(self.key)
+            self.assertFalse(lease.held)
+            lease.check()
+
     def test_a_wait_takes_the_time_of_the_keeper(self):
         self.keeper.held_by_another(self.key, seconds=600)
         lease = self.keys.acquire(self.key)
