@@ -24,9 +24,12 @@ func (k *KV) Version(ctx context.Context) (string, error) {
 type settings struct {
 	Status string // of the versions
 	Rule   []struct {
-		Status     string
-		Prefix     string
-		Filter     struct{ Prefix string }
+		Status string
+		Prefix string
+		Filter struct {
+			Prefix string
+			And    struct{ Prefix string }
+		}
 		Expiration *struct{}
 		Transition *struct{}
 	}
@@ -52,7 +55,7 @@ func (k *KV) Check(ctx context.Context) ([]store.Finding, error) {
 		"The bucket keeps versions: each write of the store leaves one, which is paid for.",
 		"Use a bucket without versions, or a lifecycle rule that deletes noncurrent versions after a day.")
 	for _, r := range asked["lifecycle"].Rule {
-		prefix := r.Prefix + r.Filter.Prefix
+		prefix := r.Prefix + r.Filter.Prefix + r.Filter.And.Prefix // one of them is there
 		meets := strings.HasPrefix(k.o.Prefix, prefix) || strings.HasPrefix(prefix, k.o.Prefix)
 		c.Danger(r.Status == "Enabled" && r.Expiration != nil && meets, "lifecycle",
 			"A lifecycle rule deletes objects of the store: a key that is held can be given to another caller.",

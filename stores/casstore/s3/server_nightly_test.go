@@ -14,12 +14,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/signer"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/casstore"
 	"github.com/dibs-go/dibs/stores/casstore/s3"
 )
@@ -107,6 +109,46 @@ func TestOpenRefusesServersThatIgnoreConditions(t *testing.T) {
 	}
 	if !strings.Contains(names, "deletes") {
 		t.Errorf("Check of a server that ignores the condition of a delete finds %q", names)
+	}
+}
+
+// TestThrottling: a proxy answers every other request as S3 does when it is asked too much. The store
+// asks again, and works. That another write meets this one is a conflict.
+func TestThrottling(t *testing.T) {
+	server := servertest.S3(t)
+	target, err := url.Parse(server.URL())
+	testkit.Must(t, err)
+	var asked, meets atomic.Int64
+	pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { // the host stays, because it is signed
+		r.SetURL(target)
+		r.Out.Host = r.In.Host
+		r.Out.Header["Accept-Encoding"] = r.In.Header["Accept-Encoding"]
+	}}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut && meets.CompareAndSwap(1, 0):
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprint(w, "<Error><Code>ConditionalRequestConflict</Code><Message>The conditional request cannot succeed due to a conflicting operation against this resource.</Message></Error>")
+		case asked.Add(1)%2 == 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>")
+		default:
+			pass.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	s, err := s3.Open(t.Context(), options(proxy.URL, ""))
+	testkit.Must(t, err)
+	defer s.Close()
+	k, token, answers, errs := store.Key{Name: "k"}, store.NewToken(), make([]store.Answer, 1), make([]error, 1)
+	testkit.Must(t, s.Claim(t.Context(), []store.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}, answers))
+	testkit.Must(t, s.Settle(t.Context(), []store.Settlement{{Key: k, Token: token}}, errs))
+	if answers[0].State != store.Granted || errs[0] != nil {
+		t.Errorf("the key is %+v, and its release %v", answers[0], errs[0])
+	}
+	meets.Store(1)
+	if _, err := newKV(t, proxy.URL, "").Put(t.Context(), "object", nil, ""); !errors.Is(err, casstore.ErrConflict) {
+		t.Errorf("a write that meets another one: %v", err)
 	}
 }
 
