@@ -25,6 +25,7 @@ func TestCheck(t *testing.T) {
 		"all expires":                     {"lifecycle", rule(`<Filter><Prefix></Prefix></Filter><Status>Enabled</Status><Expiration><Days>7</Days></Expiration>`), "lifecycle "},
 		"the prefix expires":              {"lifecycle", rule(`<Filter><And><Prefix>locks/</Prefix><Tag/></And></Filter><Status>Enabled</Status><Expiration><Days>7</Days></Expiration>`), "lifecycle "},
 		"a part of it is moved":           {"lifecycle", rule(`<Prefix>locks/k/</Prefix><Status>Enabled</Status><Transition><Days>7</Days><StorageClass>GLACIER</StorageClass></Transition>`), "lifecycle "},
+		"another prefix, and a tag":       {"lifecycle", rule(`<Filter><And><Prefix>logs/</Prefix><Tag/></And></Filter><Status>Enabled</Status><Expiration><Days>7</Days></Expiration>`), ""},
 		"another prefix expires":          {"lifecycle", rule(`<Filter><Prefix>logs/</Prefix></Filter><Status>Enabled</Status><Expiration><Days>7</Days></Expiration>`), ""},
 		"a rule is off":                   {"lifecycle", rule(`<Filter/><Status>Disabled</Status><Expiration><Days>7</Days></Expiration>`), ""},
 		"only versions of before expire":  {"lifecycle", rule(`<Filter/><Status>Enabled</Status><NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>`), ""},
