@@ -14,6 +14,7 @@ the header Idempotency-Key of the caller's own key. Answers are whole: they are 
 from __future__ import annotations
 
 import asyncio
+import copy
 import email.utils
 import http.client
 import importlib
@@ -100,7 +101,9 @@ def urlopen(request: urllib.request.Request | str, *, key: str | None = None, ma
     max_tries is how often it is sent at most. deadline bounds all tries, and timeout one of them, in seconds
     (default: no limit). An answer that asks for a pause of more than 30 s is returned.
     """
-    request = urllib.request.Request(request) if isinstance(request, str) else request
+    request = urllib.request.Request(request) if isinstance(request, str) else copy.copy(request)  # a copy, because its key is set
+    request.headers = dict(request.headers)
+    request.data = whole(request.data)
     tries = Tries(request.get_method(), [name for name, _ in request.header_items()], key, max_tries, deadline)
     if tries.field is not None:
         request.add_header("Idempotency-Key", tries.field)
@@ -116,6 +119,13 @@ def urlopen(request: urllib.request.Request | str, *, key: str | None = None, ma
             if pause is None:
                 raise
         sleep(pause)
+
+
+def whole(body: Any) -> Any:
+    """Return a body that can be sent again: a file or an iterator is read."""
+    if body is None or isinstance(body, (str, bytes, bytearray, memoryview)):
+        return body
+    return body.read() if hasattr(body, "read") else b"".join(body)
 
 
 def ask(request: urllib.request.Request, options: Any) -> Answer:
@@ -148,7 +158,7 @@ def requests_adapter(*, max_tries: int = 5, deadline: float | None = None, **opt
             if tries.field is not None:
                 request.headers["Idempotency-Key"] = tries.field
             if request.body is not None and not isinstance(request.body, (str, bytes)):
-                request.body = request.body.read() if hasattr(request.body, "read") else b"".join(request.body)
+                request.body, request._body_position = whole(request.body), None  # a redirect rewinds nothing
                 request.headers.pop("Transfer-Encoding", None)
                 request.prepare_content_length(request.body)
             while True:

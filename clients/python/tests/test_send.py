@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import email.utils
 import http.server
+import io
 import json
 import os
 import re
@@ -67,6 +68,8 @@ class Scripted:
             fields.append(f"Retry-After: {answer['retry_after']}")
         if "retry_after_date" in answer:
             fields.append(f"Retry-After: {email.utils.formatdate(int(date) + answer['retry_after_date'], usegmt=True)}")
+        if "location" in answer:
+            fields.append(f"Location: {answer['location']}")
         if answer.get("replayed"):
             fields.append("Idempotent-Replayed: true")
         client.sendall("\r\n".join([*fields, "", ""]).encode() + (b"te" if answer.get("cut") else b"text"))
@@ -174,13 +177,31 @@ class SendTest(unittest.TestCase):
             dibs.send.urlopen(urllib.request.Request(server.url, data=b"x"))
         self.assertEqual(2, len({keys[0] for _, keys, _ in server.got}))
 
-    def test_a_stream_is_read_once_and_sent_again(self):
-        for name in ("requests", "httpx"):
-            server = Scripted([{"reset": True}, {"status": 200}])
+    def test_a_request_is_used_again(self):
+        server = Scripted([{"status": 200}])
+        self.addCleanup(server.close)
+        request = urllib.request.Request(server.url, data=b"x")
+        for key in ("a", "b", "b"):
+            dibs.send.urlopen(request, key=key)
+        self.assertEqual([['"a"'], ['"b"'], ['"b"']], [keys for _, keys, _ in server.got])
+
+    def streams(self, way, answers):
+        for stream in (iter([b"amount", b"=700"]), io.BytesIO(b"amount=700")):
+            server = Scripted(answers)
             self.addCleanup(server.close)
             with mock.patch.object(dibs.send, "sleep", lambda seconds: None):
-                {"requests": by_requests, "httpx": by_httpx}[name](server.url, "POST", {}, iter([b"amount", b"=700"]), {})
+                self.assertEqual(200, way(server.url, "POST", {}, stream, {})[0])
             self.assertEqual([b"amount=700"] * 2, [body for _, _, body in server.got])
+
+    def test_urllib_reads_a_stream_once_and_sends_it_again(self):
+        self.streams(by_urllib, [{"reset": True}, {"status": 200}])
+
+    def test_requests_reads_a_stream_once_and_sends_it_again(self):
+        self.streams(by_requests, [{"reset": True}, {"status": 200}])
+        self.streams(by_requests, [{"status": 307, "location": "/elsewhere"}, {"status": 200}])
+
+    def test_httpx_reads_a_stream_once_and_sends_it_again(self):
+        self.streams(by_httpx, [{"reset": True}, {"status": 200}])
 
     def test_the_guide(self):
         server = Scripted([{"reset": True}, {"status": 201}, {"status": 200}])

@@ -121,6 +121,29 @@ class SendTest < Minitest::Test
     origin.stop
   end
 
+  # A request that is used again has a new key, or that of the call.
+  def test_a_request_is_used_again
+    origin = Origin.new([{ "status" => 200 }])
+    request = Net::HTTP::Post.new(origin.url)
+    %w[a b].each { |key| Dibs::Sender.new.call(URI(origin.url), request, key: key) }
+    assert_equal ["\"a\"", "\"b\""], origin.got.map { |head, _| head[/^idempotency-key: (.*)\r$/i, 1] }
+  ensure
+    origin.stop
+  end
+
+  # What cannot be rewound is read.
+  def test_a_pipe_is_sent_again
+    origin = Origin.new([{ "reset" => true }, { "status" => 200 }])
+    request = Net::HTTP::Post.new(origin.url, "Content-Length" => "10")
+    request.body_stream, pipe = IO.pipe
+    pipe << "amount=700"
+    pipe.close
+    assert_equal "200", Dibs::Sender.new(clock: Clock.new).call(URI(origin.url), request).code
+    assert_equal ["amount=700"] * 2, origin.got.map(&:last)
+  ensure
+    origin.stop
+  end
+
   def test_arguments_are_refused
     [{ max_tries: 0 }, { deadline: -1 }, { backoff: "1" }, { max_backoff: nil }].each { |o| assert_raises(ArgumentError) { Dibs::Sender.new(**o) } }
   end

@@ -52,12 +52,15 @@ module Dibs
     # a restart. Default: a new random one. A field Idempotency-Key of the request is kept. It raises
     # what Net::HTTP raises if the last try has no answer.
     def call(to, request, key: nil)
-      name_key(request.method, request, key)
+      named = name_key(request.method, request, key)
+      read_body(request)
       request["Accept-Encoding"] = "identity" if request.decode_content # else it cannot be seen that an answer is cut
       repeat(BROKEN) do |left|
         request.body_stream&.rewind
         to.is_a?(URI) ? open(to, left) { |http| exchange(http, request) } : exchange(to, request)
       end
+    ensure
+      request.delete("Idempotency-Key") if named # the next call with the request is another intention
     end
 
     # name_key gives a request its key. fields are its fields, by name.
@@ -104,6 +107,13 @@ module Dibs
     end
 
     private
+
+    # read_body reads a body that cannot be sent again, such as that of a pipe.
+    def read_body(request)
+      request.body_stream&.rewind
+    rescue SystemCallError
+      request.body = request.body_stream.read
+    end
 
     def open(uri, left)
       http = Net::HTTP.new(uri.hostname, uri.port)
