@@ -67,3 +67,5 @@ replace github.com/dibs-go/dibs/jobs/asynqjobs => ../../jobs/asynqjobs
 replace github.com/dibs-go/dibs/dibsotel => ../../dibsotel
 
 replace github.com/dibs-go/dibs/stores/casstore/s3 => ../../stores/casstore/s3
+
+replace github.com/dibs-go/dibs/stores/casstore/etcd => ../../stores/casstore/etcd
