@@ -104,7 +104,7 @@ func (r *run) commit() (again bool) {
 		return false
 	case conflicted && errors.Is(err, dibs.ErrRolledBack) && r.mayTryAgain():
 		return true
-	case errors.Is(err, dibs.ErrTooLarge) && !r.tooLarge && r.mayTryAgain():
+	case errors.Is(err, dibs.ErrTooLarge) && errors.Is(err, dibs.ErrRolledBack) && !r.tooLarge && r.mayTryAgain():
 		r.tooLarge = true // nothing was committed; the next try leaves a tombstone
 		return true
 	}
