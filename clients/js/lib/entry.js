@@ -26,7 +26,7 @@ export class Entry {
     const held = this.#leases.find((l) => l.token === token);
     if (held) return this.#again(held, asked, mode);
     const own = this.#places.find((p) => p.token === token);
-    const at = (asked.from && this.#places.find((p) => p.token === asked.from && p.reserved)) || own;
+    const at = own ?? (asked.from && this.#places.find((p) => p.token === asked.from && p.reserved));
     const refusal = this.#refused(asked);
     if (refusal) {
       if (mode !== "look" && refusal.state !== "unknown") this.#leave(own);

@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { Server, dibs, unique, within } from "./support.js";
 import { Keeper } from "dibs/testing";
+import { Entry } from "../lib/entry.js";
 
 const server = await Server.start();
 const fail = () => assert.fail("it runs");
@@ -248,4 +249,18 @@ test("nothing keeps the program alive", async () => {
     console.log("end");`, { bare: true });
   assert.equal(await p.line(), "end");
   assert.equal(await p.ended(), 0);
+});
+
+test("a waiter keeps its place when the reserved one is new", () => {
+  let now = 0;
+  const entry = new Entry({ now: () => now });
+  const claim = (token, mode, more) => entry.claim({ token, mode, ttl_ms: 600_000, place_ttl_ms: 600_000, ...more }).state;
+  assert.equal(claim("aa", "try"), "granted");
+  assert.equal(claim("bb", "reserve", { place_ttl_ms: 200 }), "held");
+  assert.equal(claim("cc", "queue", { from: "bb" }), "held");
+  now = 1000;
+  assert.equal(claim("bb", "reserve"), "held");
+  assert.equal(claim("dd", "queue"), "held");
+  entry.settle({ token: "aa" });
+  assert.equal(claim("cc", "queue", { from: "bb" }), "granted");
 });

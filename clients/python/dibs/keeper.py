@@ -95,7 +95,7 @@ class Entry:
         if held is not None:
             return self._again(held, element)
         own = next((place for place in self.places if place.token == token), None)
-        at = next((place for place in self.places if place.reserved and place.token == element.get("from")), own)
+        at = own or next((place for place in self.places if place.reserved and place.token == element.get("from")), None)
         refusal = self._refused(element)
         if refusal is not None:
             if mode != "look" and refusal["state"] != "unknown":
@@ -236,7 +236,7 @@ class Entry:
                 self._number = max([self._number, *(place.number for place in self.places)]) + 1
             own = Place(element["token"], self._number if at is None else at.number, reserved)
             own.owner = owner
-            self.places = sorted([*self.places, own], key=lambda place: (place.number, not place.reserved))
+            self.places = sorted([*self.places, own], key=lambda place: (place.number, place.reserved))
         own.expires, own.grace, own.asked = now + element["place_ttl_ms"] / 1000, element.get("grace_ms", 0) / 1000, now
         return own
 

@@ -99,7 +99,8 @@ def urlopen(request: urllib.request.Request | str, *, key: str | None = None, ma
     """Send a request of urllib, and return its answer, whatever its status. It raises OSError or HTTPException.
 
     max_tries is how often it is sent at most. deadline bounds all tries, and timeout one of them, in seconds
-    (default: no limit). An answer that asks for a pause of more than 30 s is returned.
+    (default: no limit). An answer that asks for a pause of more than 30 s is returned. A body that is a file
+    or an iterator is read first. The request stays as it is, so each call with it has its own key.
     """
     request = urllib.request.Request(request) if isinstance(request, str) else copy.copy(request)  # a copy, because its key is set
     request.headers = dict(request.headers)

@@ -367,5 +367,39 @@ class KeeperTest(Table, unittest.TestCase):
         self.assertEqual(2, self.lock().attempt)
 
 
+class KeyTest(unittest.TestCase):
+    """Answers of a server that depend on moments, asked of the keeper alone."""
+
+    def setUp(self):
+        self.time = dibs.testing.Time()
+        self.store = dibs.keeper.Store(self.time)
+
+    def claim(self, token, mode, **more):
+        element = {"key": "k", "token": token, "mode": mode, "ttl_ms": 600_000, "place_ttl_ms": 600_000, **more}
+        return self.store.answer("claim", element, None)["state"]
+
+    def settle(self, token, outcome="release"):
+        return self.store.answer("settle", {"key": "k", "token": token, "outcome": outcome}, None)
+
+    def test_a_waiter_at_a_reserved_place_keeps_it(self):
+        self.assertEqual("granted", self.claim("aa", "try"))
+        self.assertEqual("held", self.claim("bb", "reserve", grace_ms=200))
+        self.assertEqual("held", self.claim("cc", "queue", **{"from": "bb"}))
+        self.settle("aa")
+        self.assertEqual("held", self.claim("dd", "try"))
+        self.time.moment += 1
+        self.assertEqual("held", self.claim("dd", "try"))
+        self.assertEqual({}, self.settle("bb"))
+
+    def test_a_waiter_keeps_its_place_when_the_reserved_one_is_new(self):
+        self.assertEqual("granted", self.claim("aa", "try"))
+        self.assertEqual("held", self.claim("bb", "reserve", place_ttl_ms=200))
+        self.assertEqual("held", self.claim("cc", "queue", **{"from": "bb"}))
+        self.time.moment += 1
+        self.assertEqual("held", self.claim("bb", "reserve"))
+        self.settle("aa")
+        self.assertEqual("granted", self.claim("cc", "queue", **{"from": "bb"}))
+
+
 if __name__ == "__main__":
     unittest.main()
