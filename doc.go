@@ -32,7 +32,7 @@
 //
 // A holder trusts its lease for the TTL, less a small margin, on its own monotonic clock. The
 // time counts from the moment when it sent the claim or the last successful renewal. If a
-// process was paused for longer, the lease's context has ended when the process goes on. The
+// process was paused for longer, the lease's context has ended when the process continues. The
 // process may then still write without looking at the context. The fencing token is for that:
 // see Lease.Fence.
 package dibs

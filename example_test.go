@@ -293,7 +293,7 @@ func ExampleLease_Fence() {
 	}
 	fmt.Println("the new holder:", l.write(next.Fence(), "2"))
 
-	// The old one wakes, and goes on without looking.
+	// The old one wakes, and continues without looking.
 	fmt.Println("the old holder:", l.write(old.Fence(), "3"))
 	fmt.Println("and gets:", old.Release())
 	fmt.Println(l.lines)

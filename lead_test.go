@@ -43,7 +43,7 @@ func TestLeadAgainAfterALoss(t *testing.T) {
 					terms <- name
 					select {
 					case <-ctx.Done():
-						return nil // which is no end of it, because leadership was lost
+						return nil // which does not end it, because leadership was lost
 					case <-stop:
 						return context.Canceled
 					}

@@ -99,7 +99,7 @@ func (h *hanging) Renew(ctx context.Context, renewals []store.Renewal, errs []er
 }
 
 // TestSaveEndsWithTheLease: a holder that saves to a store that does not answer stops
-// when its lease is over, so that its section does, and goes on with one that others
+// when its lease is over, so that its section does, and continues with one that others
 // have renewed meanwhile. (Found by proof/sim.)
 func TestSaveEndsWithTheLease(t *testing.T) {
 	for _, test := range []struct {

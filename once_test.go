@@ -168,7 +168,7 @@ func TestOnceSaysThatItCouldNotKeep(t *testing.T) {
 	})
 }
 
-// TestOnceWhoseRecordMayBeKept: the record was written, and no answer said so. That is no loss of
+// TestOnceWhoseRecordMayBeKept: the record was written, and no answer said so. That is not a loss of
 // the lease, and the next caller gets the result.
 func TestOnceWhoseRecordMayBeKept(t *testing.T) {
 	withFaults(t, func(t *testing.T, s *faulty, c *dibs.Client) {

@@ -124,7 +124,7 @@ func TestStoreThatHangsDoesNotHoldTheContext(t *testing.T) {
 }
 
 // TestRenewalDuringASettlement: a renewal that finds no lease, because the store has just
-// settled it, is no loss.
+// settled it, is not a loss.
 func TestRenewalDuringASettlement(t *testing.T) {
 	for name, settle := range map[string]func(*dibs.Lease) error{
 		"Release":  (*dibs.Lease).Release,

@@ -166,7 +166,7 @@ func (l *Lease) lost() bool {
 }
 
 // isLoss reports whether the cause is that of a lease that is lost. A settlement that was not
-// answered is no loss, be it of this lease or of one around it.
+// answered is not a loss, be it of this lease or of one around it.
 func isLoss(cause error) bool {
 	_, unanswered := errors.AsType[*unansweredError](cause)
 	return errors.Is(cause, ErrLost) && !unanswered

@@ -258,7 +258,7 @@ func TestRefusedReleaseExpires(t *testing.T) {
 			t.Errorf("got %v, want ErrFull", err)
 		}
 		if lease.Err() == nil {
-			t.Error("the lease's context goes on")
+			t.Error("the lease's context continues")
 		}
 		next, err := newClient(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: 5 * time.Second})
 		if err != nil {

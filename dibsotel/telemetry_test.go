@@ -301,7 +301,7 @@ func TestNoTraceOfItsOwn(t *testing.T) {
 func TestJobs(t *testing.T) {
 	b := newBench(t)
 	b.Job(t.Context(), jobs.Event{Kind: jobs.EventAcquired, JobKind: secret, Waited: time.Second})
-	b.Job(t.Context(), jobs.Event{Kind: jobs.EventRemembered, JobKind: secret, Ran: time.Second}) // it goes on, and succeeds
+	b.Job(t.Context(), jobs.Event{Kind: jobs.EventRemembered, JobKind: secret, Ran: time.Second}) // it continues, and succeeds
 	b.Job(t.Context(), jobs.Event{Kind: jobs.EventSucceeded, JobKind: secret, Waited: time.Second, Ran: time.Second})
 	read := b.read(t)
 	for series, want := range map[string]int64{

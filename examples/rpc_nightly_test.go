@@ -58,7 +58,7 @@ type orders struct {
 	runs map[string]int
 
 	slowBegan chan struct{} // the order "slow" has begun
-	slowEnds  chan struct{} // and goes on when this is closed
+	slowEnds  chan struct{} // and continues when this is closed
 	slowErr   error         // what had ended its context by then
 	slowLimit time.Duration // how long its context had when it began
 }

@@ -17,7 +17,7 @@ import (
 // errTooLarge: the body is longer than Options.MaxBody, or what it contains is.
 var errTooLarge = content.ErrTooLarge
 
-// errStream: the request waits for an answer before it goes on.
+// errStream: the request waits for an answer before it continues.
 var errStream = errors.New("the request is a stream, which cannot be guarded")
 
 // A body is a request's body, read whole before the handler runs: in memory, or in a temporary file

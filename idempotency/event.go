@@ -113,7 +113,7 @@ func (e *Event) Key() string {
 }
 
 // StoreKey returns the key in the store, whose name has what the client chose; the zero Key if there
-// is no valid key. log/slog writes its digest.
+// is not a valid key. log/slog writes its digest.
 func (e *Event) StoreKey() dibs.Key { return e.key }
 
 // observe calls Options.Observe with what happened.

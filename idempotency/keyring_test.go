@@ -235,7 +235,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 }
 
-// TestKeyRingWithByteOrderMark: the mark that some editors write is no part of the first ID.
+// TestKeyRingWithByteOrderMark: the mark that some editors write is not part of the first ID.
 func TestKeyRingWithByteOrderMark(t *testing.T) {
 	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	for _, text := range []string{"\ufeffa:" + key + "\r\n", "\ufeffplaintext\na:" + key} {

@@ -29,7 +29,7 @@ var mcpRules = []rule{
 	{"Only results are kept", onlyResultsAreKept},
 	{"A call without a result has no outcome", callsWithoutAResult},
 	{"The client's hang-up does not cancel a call", inBubble(duplicatesOfCallsWait)},
-	{"What is no plain call is refused", whatIsNoPlainCall},
+	{"What is not a plain call is refused", whatIsNoPlainCall},
 	{"Refusals are errors of JSON-RPC", refusalsAreJSONRPC},
 }
 
@@ -311,7 +311,7 @@ func onlyResultsAreKept(t *testing.T) {
 	isReplayTo(t, g.send(callOf("3", "k", answered)), "3", "complete")
 	isError(t, g.send(callOf("4", "k", chargeParams)), "key-reused", http.StatusUnprocessableEntity, "4")
 	g.ran(2)
-	// An answer that is no result is not kept, such as that of a session which has ended.
+	// An answer that is not a result is not kept, such as that of a session which has ended.
 	for _, status = range []int{400, 401, 403, 404, 500, 503} {
 		isFresh(t, g.send(callOf("1", "other", chargeParams)), status)
 	}
@@ -427,7 +427,7 @@ func refusalsAreJSONRPC(t *testing.T) {
 
 // TestWhatACallBecomesIsCounted: the memory that reading a call takes is part of MaxBodyMemory: its
 // params are held as a part of the message, as members, and for the digest. A call that finds no room
-// now is asked for again, and is no other call.
+// now is asked for again, and is not another call.
 func TestWhatACallBecomesIsCounted(t *testing.T) {
 	for name, value := range map[string]string{
 		"a long text":       `"` + strings.Repeat("x", 900<<10) + `"`,

@@ -35,7 +35,7 @@ var (
 	problemTypes = Problem{Name: "body-unreadable", Status: 400, Title: problemBodyBroken.Title,
 		Detail: "The request has several Content-Type lines. Send one. Nothing was run."}
 	problemNoMessage = Problem{Name: "body-unreadable", Status: 400, Title: problemBodyBroken.Title,
-		Detail: "It is no JSON-RPC message in UTF-8. Nothing was run."}
+		Detail: "It is not a JSON-RPC message in UTF-8. Nothing was run."}
 	problemCall = Problem{Name: "call-refused", Status: 400, Title: "This call of a tool cannot be guarded",
 		Detail: "Send it alone, and not in a batch, with an id that is a string or a number. Nothing was run."}
 	problemSession = Problem{Name: "session-in-use", Status: 405, Title: "A call of this session still runs",

@@ -59,7 +59,7 @@ func (r *run) newRecorder() *recorder {
 }
 
 // Header returns the handler's header. The ResponseWriter below has another, because it may still
-// read that when the handler goes on.
+// read that when the handler continues.
 func (rec *recorder) Header() http.Header { return rec.fields }
 
 // WriteHeader passes an informational status on. It remembers a final one with the header as it is
@@ -146,7 +146,7 @@ func (rec *recorder) Write(p []byte) (int, error) {
 		rec.body = append(rec.body, p...)
 	}
 	if rec.streaming {
-		// If the client has gone away or is too slow, the handler goes on, for the client's retry.
+		// If the client has gone away or is too slow, the handler continues, for the client's retry.
 		_, _ = rec.w.Write(p)
 	}
 	return len(p), nil
@@ -195,7 +195,7 @@ func (rec *recorder) sniff() {
 // Flush makes the answer stream.
 func (rec *recorder) Flush() { _ = rec.FlushError() }
 
-// FlushError makes the answer stream. That the client has gone away is no error, as with Write: a
+// FlushError makes the answer stream. That the client has gone away is not an error, as with Write: a
 // handler that stopped because of it would leave a part of its answer for the whole.
 func (rec *recorder) FlushError() error {
 	rec.mu.Lock()

@@ -293,14 +293,14 @@ func isReplay(t *testing.T, w, first *httptest.ResponseRecorder) {
 	}
 }
 
-// isFresh checks that w is no replay.
+// isFresh checks that w is not a replay.
 func isFresh(t *testing.T, w *httptest.ResponseRecorder, status int) {
 	t.Helper()
 	if w.Code != status {
 		t.Errorf("status %d; want %d: %s", w.Code, status, w.Body)
 	}
 	if got := w.Result().Header.Values("Idempotent-Replayed"); len(got) != 0 {
-		t.Errorf("Idempotent-Replayed is %q on an answer that is no replay", got)
+		t.Errorf("Idempotent-Replayed is %q on an answer that is not a replay", got)
 	}
 }
 

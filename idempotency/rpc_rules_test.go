@@ -184,7 +184,7 @@ func refusalsInTheProtocolAskedIn(t *testing.T) {
 	g.ran(1)
 }
 
-// streamsAreRefused: a request that waits for an answer before it goes on does not hang.
+// streamsAreRefused: a request that waits for an answer before it continues does not hang.
 func streamsAreRefused(t *testing.T) {
 	g := newRig(t, &idempotency.Options{BodyTimeout: time.Minute}, nil)
 	server, client := http2Server(t, g.h)

@@ -157,7 +157,7 @@ var runRules = []rule{
 				t.Errorf("the successor's answer became %q", w.Body)
 			}
 		})
-		// A handler that goes on forever does not keep its successor's answer
+		// A handler that continues forever does not keep its successor's answer
 		// from retries.
 		synctest.Test(t, func(t *testing.T) {
 			forever := make(chan struct{})

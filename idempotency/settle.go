@@ -116,7 +116,7 @@ func (r *run) keeps(c control) bool {
 }
 
 // settle settles the key and wakes waiters. It reports whether the lease was lost. If the store
-// does not answer, settle goes on in the background.
+// does not answer, settle continues in the background.
 func (r *run) settle(how settlement) (lost bool) {
 	m := r.m
 	r.settled = true

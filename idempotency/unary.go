@@ -10,7 +10,7 @@ import (
 )
 
 // firstMessageLimit is how long a gRPC request may take to end after its first message. A request
-// that takes longer streams: it waits for answers before it goes on.
+// that takes longer streams: it waits for answers before it continues.
 const firstMessageLimit = 5 * time.Second
 
 // unaryReader is the body of a gRPC request, which must end soon after its first message.

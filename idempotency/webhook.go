@@ -93,7 +93,7 @@ func WebhookOptions(sender string) (*Options, error) {
 			return o, nil
 		}
 	}
-	return nil, fmt.Errorf("idempotency: %q is no sender of webhooks; there are %s", sender, strings.Join(WebhookSenders(), ", "))
+	return nil, fmt.Errorf("idempotency: %q is not a sender of webhooks; there are %s", sender, strings.Join(WebhookSenders(), ", "))
 }
 
 // key derives the key of a request of the sender.

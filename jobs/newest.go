@@ -46,7 +46,7 @@ func (m *Mutex) number(ctx context.Context, key string) (uint64, error) {
 		return 0, err
 	}
 	n := lease.Fence()
-	_ = lease.Release() // after an error the client goes on in the background
+	_ = lease.Release() // after an error the client continues in the background
 	return n, nil
 }
 

@@ -133,7 +133,7 @@ func (a *attempt) graceFor(again time.Duration) time.Duration {
 	return crashGrace + min(again, math.MaxInt64-crashGrace)
 }
 
-// end ends a lease by the call. It goes on in the background while the store does not
+// end ends a lease by the call. It continues in the background while the store does not
 // answer, because the client renews the lease until it is ended.
 func (a *attempt) end(ctx context.Context, by func(context.Context) error) error {
 	try := func() error {

@@ -34,7 +34,7 @@ func (a *attempt) takeTotal(lease *dibs.Lease, cancel context.CancelCauseFunc) (
 	stop := context.AfterFunc(total.Context(), func() { cancel(total.Err()) })
 	return func() {
 		stop()
-		_ = total.Release() // after an error the client goes on in the background
+		_ = total.Release() // after an error the client continues in the background
 	}, nil
 }
 

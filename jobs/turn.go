@@ -60,7 +60,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 			_ = a.end(ctx, lease.Undo)
 			return a.refused(ctx, err)
 		} else if newer {
-			_ = lease.Release() // after an error the client goes on in the background
+			_ = lease.Release() // after an error the client continues in the background
 			return a.replaced(ctx)
 		}
 	}

@@ -83,7 +83,7 @@ func TestActions(t *testing.T) {
 	id = r.unknown(call)
 	order := `{"link":"` + linkOf(call) + `","id":"` + id + `","status":200,"body":`
 	if resp, text := r.do("POST", "/page/resolve", "actor", order+`"charge 1"}`); resp.StatusCode != 422 || !strings.Contains(text, "response of JSON-RPC") {
-		t.Errorf("an answer to a call that is no response is %d %s", resp.StatusCode, text)
+		t.Errorf("an answer to a call that is not a response is %d %s", resp.StatusCode, text)
 	}
 	if n := done("resolve", order+`"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{}}"}`); n != 1 {
 		t.Errorf("settling a call has done %d", n)
@@ -92,7 +92,7 @@ func TestActions(t *testing.T) {
 	plain := store.Key{Name: "plain"}
 	id = r.unknown(plain)
 	if resp, _ := r.do("POST", "/page/resolve", "actor", `{"link":"`+linkOf(plain)+`","id":"`+id+`","status":200}`); resp.StatusCode != 422 {
-		t.Errorf("an answer for a key that is no request's is %d", resp.StatusCode)
+		t.Errorf("an answer for a key that is not a request's is %d", resp.StatusCode)
 	}
 
 	lines := r.log.With("a key was changed by hand")

@@ -19,10 +19,10 @@ type body struct {
 	Text   string `json:"text"`
 	Bytes  int    `json:"bytes"`
 	Cut    bool   `json:"cut,omitempty"`    // there is more
-	Hidden string `json:"hidden,omitempty"` // why there is no text
+	Hidden string `json:"hidden,omitempty"` // why there is not text
 }
 
-// bodyOf returns the body of an answer; nil for data that is no answer.
+// bodyOf returns the body of an answer; nil for data that is not an answer.
 func bodyOf(a *idempotency.Answer, data []byte) *body {
 	b, content := &body{}, data
 	if a != nil {

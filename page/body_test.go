@@ -56,7 +56,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodyOf: what is no text, too long or encrypted is not shown, and the page says why.
+// TestBodyOf: what is not text, too long or encrypted is not shown, and the page says why.
 func TestBodyOf(t *testing.T) {
 	long := strings.Repeat("ü", maxBody)
 	for _, of := range []struct {

@@ -116,7 +116,7 @@ func TestListsAreSentOnce(t *testing.T) {
 	})
 }
 
-// TestCounting: a page that is opened while the first look goes on says so, and does not wait.
+// TestCounting: a page that is opened while the first look continues says so, and does not wait.
 func TestCounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under, err := memstore.New(nil)

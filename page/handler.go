@@ -109,7 +109,7 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// New returns the page of a store. If the store is no store.Inspector, the page shows the
+// New returns the page of a store. If the store is not a store.Inspector, the page shows the
 // store's health only.
 func New(under store.Store, o *Options) *Handler {
 	h := &Handler{

@@ -80,7 +80,7 @@ func (h *Handler) record(ctx context.Context, e *store.Entry, l *line) {
 	case l.EncryptedWith != "":
 		l.Body = &body{Bytes: len(data), Hidden: "It is encrypted."}
 	case l.HTTP && l.Answer == nil:
-		l.Body = &body{Bytes: len(data), Hidden: "It is no answer that this version can read."}
+		l.Body = &body{Bytes: len(data), Hidden: "It is not an answer that this version can read."}
 	default:
 		l.Body = bodyOf(l.Answer, data)
 	}

@@ -87,7 +87,7 @@ func ExampleLockTx() {
 	if err := one.Commit(); err != nil {
 		log.Fatal(err)
 	}
-	// The transaction that did not get it goes on.
+	// The transaction that did not get it continues.
 	fmt.Println(sqllock.LockTx(ctx, two, key, nil))
 	// Output:
 	// held: true

@@ -80,7 +80,7 @@ func TestLockTx(t *testing.T) {
 			if took := time.Since(start); !errors.Is(err, dibs.ErrHeld) || took < 100*time.Millisecond {
 				t.Errorf("after %v: %v", took, err)
 			}
-			// The transaction goes on, and nothing in it has changed.
+			// The transaction continues, and nothing in it has changed.
 			if now, err := two.setting(); err != nil || now != "0" {
 				t.Errorf("lock_timeout is %q, %v", now, err)
 			}
@@ -125,7 +125,7 @@ func TestLockTxAborted(t *testing.T) {
 	}
 }
 
-// A circle ends in an error, and with a Wait the transaction goes on.
+// A circle ends in an error, and with a Wait the transaction continues.
 func TestLockTxDeadlock(t *testing.T) {
 	t.Parallel()
 	db, one, two := postgresDB(t), ownKey(), ownKey()

@@ -26,7 +26,7 @@ func (b bench) invoices(t testing.TB) {
 }
 
 // checkInvoices checks that the numbers are 1 to as many as there are, each once, and
-// that the count goes on there.
+// that the count continues there.
 func (b bench) checkInvoices(t testing.TB, s *Sequence, least int64) {
 	t.Helper()
 	n := b.number(t, "SELECT COUNT(*) FROM invoice")

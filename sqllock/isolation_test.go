@@ -17,7 +17,7 @@ import (
 
 // At repeatable read and serializable the holder of a lock would not see what the one
 // before it committed: two bookings of one seat, and no error. So it is refused, with
-// the cure, even after an earlier statement, and the transaction goes on.
+// the cure, even after an earlier statement, and the transaction continues.
 func TestLockTxIsRefusedInsideASnapshot(t *testing.T) {
 	t.Parallel()
 	db := postgresDB(t)

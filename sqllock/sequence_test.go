@@ -98,7 +98,7 @@ func TestSequenceRaise(t *testing.T) {
 		}
 		raise("b", 0)
 		if got := next(t, b, s, "b", 1); got != 1 {
-			t.Errorf("a scope that was begun goes on with %d", got)
+			t.Errorf("a scope that was begun continues with %d", got)
 		}
 		// Where the numbers end.
 		raise("a", math.MaxInt64-1)
@@ -135,7 +135,7 @@ func TestSequenceScopes(t *testing.T) {
 		}
 		for i, scope := range scopes {
 			if got, want := next(t, b, s, scope, 1), int64(2*(i+1)+1); got != want {
-				t.Errorf("the scope %q goes on with %d; want %d", scope, got, want)
+				t.Errorf("the scope %q continues with %d; want %d", scope, got, want)
 			}
 		}
 		for _, scope := range []string{"", strings.Repeat("x", MaxScope+1), "a\x00", "\xff"} {
@@ -325,7 +325,7 @@ func TestSequenceWaits(t *testing.T) {
 		<-taken
 		if b.d != SQLite { // which has one lock for all
 			if got := next(t, b, s, "b", 1); got != 2 {
-				t.Errorf("another scope goes on with %d", got)
+				t.Errorf("another scope continues with %d", got)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-// A caller that waits is no statement in progress for longer than a second, however
+// A caller that waits is not a statement in progress for longer than a second, however
 // long it waits, and for whichever of its keys.
 func TestAdvisoryWaitsInShortStatements(t *testing.T) {
 	t.Parallel()

@@ -102,7 +102,7 @@ func TestSequenceTorture(t *testing.T) {
 						return err
 					}
 					fate = -1
-					// While it goes on: before the inserts, between, or in the commit.
+					// While it continues: before the inserts, between, or in the commit.
 					go func() { kills <- b.kill(id) }()
 				}
 				for i := range n {

@@ -21,7 +21,7 @@ var (
 	ErrTooLarge = errtype.New("too_large", "%w: that is too large for it", ErrFull)
 	// ErrBusy: the store gave up, because too many calls used the key at once, or another
 	// program had locked the key's data for too long. Nothing was done, and asking again
-	// may help. A caller that waits for the key goes on waiting.
+	// may help. A caller that waits for the key keeps waiting.
 	ErrBusy = errtype.New(errtype.Busy, "dibs: the store is busy with the key")
 	// ErrClosed: the store, or the client, was closed.
 	ErrClosed = errtype.New(errtype.Closed, "dibs: the client is closed")

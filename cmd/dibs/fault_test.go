@@ -15,7 +15,7 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
-// TestUnusableStore: a file that is no store ends the program with 69 and a line that names
+// TestUnusableStore: a file that is not a store ends the program with 69 and a line that names
 // it. Nothing is created or overwritten.
 func TestUnusableStore(t *testing.T) {
 	t.Parallel()

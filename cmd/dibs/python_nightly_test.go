@@ -50,8 +50,9 @@ func TestFlaskAndDjango(t *testing.T) {
 			t.Parallel()
 			server := startServe(t)
 			_, lines := pythonRecipe(t, []string{"DIBS_SERVER=" + server, "PORT=0"}, program)
-			port, ok := "", lines.Scan()
-			if port, ok = strings.CutPrefix(lines.Text(), "listening on "); !ok {
+			lines.Scan()
+			port, ok := strings.CutPrefix(lines.Text(), "listening on ")
+			if !ok {
 				t.Fatalf("it says %q", lines.Text())
 			}
 			go func() {

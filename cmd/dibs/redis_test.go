@@ -74,7 +74,7 @@ func checkPassword(t *testing.T, url, shown string) {
 		t.Errorf("the proxy prints %q", line)
 	}
 	demo := startWith(t, store, "demo")
-	testkit.Eventually(t, "the demo goes on", func() bool { return strings.Contains(demo.stdout.String(), "finds your key:\n\n") })
+	testkit.Eventually(t, "the demo continues", func() bool { return strings.Contains(demo.stdout.String(), "finds your key:\n\n") })
 	out, err := exec.Command("ps", "-e", "-o", "args=").Output()
 	testkit.Must(t, err)
 	if !strings.Contains(string(out), "--namespace demo-") || strings.Contains(string(out), secret) {

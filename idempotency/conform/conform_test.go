@@ -18,7 +18,7 @@ import (
 )
 
 // ofTheServer are cases about what is under a middleware: net/http, which takes a request
-// that is framed in two ways for one in chunks, and goes on with the connection.
+// that is framed in two ways for one in chunks, and continues with the connection.
 var ofTheServer = []string{"request-framed-twice"}
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
@@ -117,7 +117,7 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// TestSlow: a target that takes longer than an answer is kept is no wrong one.
+// TestSlow: a target that takes longer than an answer is kept is not a wrong one.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	var others []string

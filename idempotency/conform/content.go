@@ -204,7 +204,7 @@ func (t *trial) content(a originAnswer, body []byte, changes ...change) []*reply
 	again := t.again(changes...)
 	for what, got := range map[string]*reply{"the first answer": first, "the retry's answer": again} {
 		if got.err != nil || !bytes.Equal(got.body, body) {
-			t.wrongf("%s has not the body that the origin sent (%d bytes), but is %v", what, len(body), got)
+			t.wrongf("%s does not have the body that the origin sent (%d bytes), but is %v", what, len(body), got)
 		}
 	}
 	t.repeats("the retry's answer", again, first)
@@ -368,7 +368,7 @@ func (t *trial) lose() {
 // isWhole checks that an answer has all of a pattern.
 func (t *trial) isWhole(what string, a *reply, size int) {
 	if a.err != nil || !bytes.Equal(a.body, pattern(size)) {
-		t.wrongf("%s has not the %d bytes that the origin sent, but is %v", what, size, a)
+		t.wrongf("%s does not have the %d bytes that the origin sent, but is %v", what, size, a)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestCases(t *testing.T) {
 	for _, c := range all {
 		switch {
 		case !regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString(c.ID) || len(c.ID) > 24:
-			t.Errorf("%q is no name of a case", c.ID)
+			t.Errorf("%q is not a name of a case", c.ID)
 		case seen[c.ID], seen[c.Title]:
 			t.Errorf("%s: there is another one of that name or title", c.ID)
 		case c.Title == "" || len(c.Sources) == 0:

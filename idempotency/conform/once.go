@@ -16,7 +16,7 @@ var onceCases = []Case{
 			t.wrongf("the answer is not the origin's: %v", a)
 		}
 		if marks := a.values("Idempotent-Replayed"); len(marks) > 0 {
-			t.wrongf("an answer that is no replay has Idempotent-Replayed: %s", strings.Join(marks, ", "))
+			t.wrongf("an answer that is not a replay has Idempotent-Replayed: %s", strings.Join(marks, ", "))
 		}
 		if seen := t.seen(0); len(seen) == 1 && string(seen[0].Body) != `{"amount":1200}` {
 			t.wrongf("the origin got the body %s", excerpt(seen[0].Body))

@@ -151,7 +151,7 @@ func TestBrokenService(t *testing.T) {
 func TestServiceRefuses(t *testing.T) {
 	t.Parallel()
 	if _, err := outside(t, shop(false), conform.Options{Body: `{"amount":1200}`}); !errors.Is(err, conform.ErrService) || !strings.Contains(err.Error(), `/v1/orders was answered 422`) {
-		t.Errorf("a body that is no order: %v", err)
+		t.Errorf("a body that is not an order: %v", err)
 	}
 	gone := httptest.NewServer(nil)
 	gone.Close()

@@ -41,7 +41,7 @@ func TestTransportSaysWhyItDoesNotReadOn(t *testing.T) {
 			return answer(200, "0123456789", replayed, "true", "Content-Encoding", "br"), nil
 		}, want: "its Content-Encoding differs", sent: 2},
 		"another status":    {again: func() (*http.Response, error) { return answer(201, "0123456789", replayed, "true"), nil }, want: "the retry was answered 201, and the first try 200", sent: 2},
-		"a new run":         {again: func() (*http.Response, error) { return answer(200, "0123456789"), nil }, want: "which is no replay", sent: 2},
+		"a new run":         {again: func() (*http.Response, error) { return answer(200, "0123456789"), nil }, want: "which is not a replay", sent: 2},
 		"not kept":          {again: func() (*http.Response, error) { return answer(410, ""), nil }, want: "answered 410", sent: 2},
 		"busy all the time": {again: func() (*http.Response, error) { return answer(409, "", "Retry-After", "2"), nil }, want: "answered 409, and all tries were used (Options.MaxTries)", sent: 5},
 		"away all the time": {again: func() (*http.Response, error) { return answer(503, "", "Retry-After", "2"), nil }, want: "answered 503, and all tries", sent: 5},

@@ -174,7 +174,7 @@ func (b *resumedBody) skip(r *http.Response) (other string, again bool) {
 	case r.StatusCode != b.first.StatusCode:
 		return fmt.Sprintf("the retry was answered %d, and the first try %d", r.StatusCode, b.first.StatusCode), false
 	case r.Header.Get(replayedField) != "true":
-		return "the retry got another answer, which is no replay", false
+		return "the retry got another answer, which is not a replay", false
 	}
 	for _, name := range []string{"Content-Type", "Content-Encoding"} {
 		if r.Header.Get(name) != b.first.Header.Get(name) {

@@ -18,7 +18,7 @@ type eventReader struct {
 	spaced bool   // so was the space that may follow it, or the beginning of the value
 	name   []byte // of the event, cut
 	lines  int    // of data in the event
-	named  bool   // the event is no message
+	named  bool   // the event is not a message
 }
 
 const (

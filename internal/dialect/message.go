@@ -28,7 +28,7 @@ type message struct {
 // ErrCall: the message is a call that cannot be guarded.
 var ErrCall = errors.New("a call needs an id that is a string or a number, and cannot be guarded in a batch")
 
-var errNoMessage = errors.New("the body is no JSON-RPC message")
+var errNoMessage = errors.New("the body is not a JSON-RPC message")
 
 // readAll reads the message of a body. It returns ErrCall for a batch with a call.
 func (m *message) readAll(in *content.Reader, windows map[string]time.Duration) error {

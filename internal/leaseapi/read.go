@@ -122,7 +122,7 @@ func kindOf(e *json.UnmarshalTypeError) string {
 // read reads a body that is one object and nothing else.
 func read(body []byte, f fields) error {
 	if !utf8.Valid(body) {
-		return errors.New("the body is not UTF-8; a key that is no text is sent as key_b64")
+		return errors.New("the body is not UTF-8; a key that is not text is sent as key_b64")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	if err := object(d, f); err != nil {

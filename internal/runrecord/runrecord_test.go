@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestRecord: a record is read as it was written, and that of another program is no run.
+// TestRecord: a record is read as it was written, and that of another program is not a run.
 func TestRecord(t *testing.T) {
 	want := Run{Version: version, Command: "report.sh", Host: "worker-1", Began: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC(), TookMS: 1000, Exit: 3}
 	data, err := want.Record()

@@ -46,7 +46,7 @@ type Survey struct {
 	next    time.Time     // not before: the last look has taken its share
 	failed  int           // how many looks have failed since one did not
 	at      time.Time     // when the last look ended
-	looking chan struct{} // closed when the look that goes on is over; nil: none goes on
+	looking chan struct{} // closed when the look that continues is over; nil: none continues
 
 	// Of the goroutine that looks:
 	seen   map[waiter]sight

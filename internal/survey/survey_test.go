@@ -100,7 +100,7 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// TestUnknown: an unknown outcome is counted and listed, and is no wait.
+// TestUnknown: an unknown outcome is counted and listed, and is not a wait.
 func TestUnknown(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
 		answers := make([]store.Answer, 3)
@@ -155,7 +155,7 @@ func TestAsksSeldom(t *testing.T) {
 }
 
 // TestDoesNotBlock: a store that takes long keeps no caller for more than a second. They get the
-// last report, and all share the one look that goes on.
+// last report, and all share the one look that continues.
 func TestDoesNotBlock(t *testing.T) {
 	bubble(t, func(t *testing.T, in *counted, _ *dibs.Client) {
 		s := New(in, nil)
@@ -215,7 +215,7 @@ func TestComesBack(t *testing.T) {
 		if err := ask(outage); err != in.err {
 			t.Errorf("during the outage the error is %v", err)
 		}
-		time.Sleep(limit) // of the look that goes on
+		time.Sleep(limit) // of the look that continues
 		in.takes, in.err = 0, nil
 		if err := ask(2 * outage); err != nil {
 			t.Errorf("%v after an outage of %v the error is %v", outage, outage, err)

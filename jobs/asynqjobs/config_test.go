@@ -106,7 +106,7 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
-// nothing makes what is no Redis client.
+// nothing makes what is not a Redis client.
 type nothing struct{}
 
 func (nothing) MakeRedisClient() any { return nothing{} }

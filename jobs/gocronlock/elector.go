@@ -122,7 +122,7 @@ func (e *Elector) lead(ctx context.Context, lease *dibs.Lease) {
 	}
 	last := e.become(nil, errors.New("it has given leadership up, or lost it"))
 	_ = backoff.Sleep(lease.Context(), e.skew-time.Since(last))
-	// A lost lease needs no release. After another error the client goes on in the
+	// A lost lease needs no release. After another error the client continues in the
 	// background.
 	_ = lease.Release()
 }

@@ -109,7 +109,7 @@ func TestLimit(t *testing.T) {
 	l.check(t, 1, 3)
 }
 
-// TestDeployment: a new version with other options has the backlog of an old one, which goes on
+// TestDeployment: a new version with other options has the backlog of an old one, which continues
 // beside it. No job fails, and each runs.
 func TestDeployment(t *testing.T) {
 	t.Parallel()

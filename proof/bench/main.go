@@ -156,7 +156,7 @@ func groups() (names []string) {
 	return names
 }
 
-// choose returns the comparisons of the groups, in order. A text that is no group chooses the
+// choose returns the comparisons of the groups, in order. A text that is not a group chooses the
 // comparisons with it in their names. There are commas in between, unless the whole is a part of a
 // name. A text that chooses nothing is an error.
 func choose(only string) ([]comparison, error) {

@@ -118,7 +118,7 @@ func TestStuckWorker(t *testing.T) {
 	})
 }
 
-// service is a service that makes charges. It goes on with each after end.
+// service is a service that makes charges. It continues with each after end.
 type service struct {
 	*httptest.Server
 	charges atomic.Int64

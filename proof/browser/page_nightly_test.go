@@ -97,7 +97,7 @@ func TestLive(t *testing.T) {
 	r.holds("document.querySelectorAll('#places li').length === 2")
 }
 
-// TestStale: a page whose server is gone says so, and goes on when it is back.
+// TestStale: a page whose server is gone says so, and continues when it is back.
 func TestStale(t *testing.T) {
 	r := start(t, 1440, 900, "")
 	r.sees("#quiet", "Nobody waits")

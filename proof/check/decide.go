@@ -215,7 +215,7 @@ func (c *checker) report(s span) {
 	s = s.thin(illegal)
 	name := "register"
 	m := c.model(&s)
-	// A model of its own: a check that had no time left goes on for a moment and reads it.
+	// A model of its own: a check that had no time left continues for a moment and reads it.
 	leases := c.model(&s)
 	leases.records = false
 	if leases.check(&s, shrinkPatience) == porcupine.Illegal {

@@ -55,13 +55,13 @@ func TestSections(t *testing.T) {
 		}, 0, nil, 0, 0},
 		{"after its lease", []history.Event{enter(1, 1, 2, 7), leave(1, 20, 20), enter(2, 3, 9, 0), leave(2, 20, 20)}, 0, nil, 0, 0},
 		{"before the end of its lease", []history.Event{enter(1, 1, 2, 9), leave(1, 20, 20), enter(2, 3, 9, 0), leave(2, 20, 20)}, 1, nil, 0, 0},
-		{"stopped, and it looks when it goes on", []history.Event{
+		{"stopped, and it looks when it continues", []history.Event{
 			enter(1, 1, 2, 0), struck(history.Stopped, "", 1, 4, 30), leave(1, 3, 3), enter(2, 3, 20, 0), leave(2, 40, 40),
 		}, 0, nil, 0, 0},
-		{"stopped, and it writes when it goes on", []history.Event{
+		{"stopped, and it writes when it continues", []history.Event{
 			enter(1, 1, 2, 0), struck(history.Stopped, "", 1, 4, 30), leave(1, 3, 31), enter(2, 3, 20, 0), leave(2, 40, 40),
 		}, 0, nil, 1, 0},
-		{"stalled by the machine, and it writes when it goes on", []history.Event{
+		{"stalled by the machine, and it writes when it continues", []history.Event{
 			enter(1, 1, 2, 0), struck(history.Stopped, "stall", 1, 4, 30), leave(1, 3, 31), enter(2, 3, 20, 0), leave(2, 40, 40),
 		}, 0, nil, 0, 0},
 		{"stopped before it enters", []history.Event{

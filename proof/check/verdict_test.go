@@ -27,7 +27,7 @@ func TestVerdictCounts(t *testing.T) {
 	}
 }
 
-// What is not decided in time is no pass.
+// What is not decided in time is not a pass.
 func TestTimeoutIsAFailure(t *testing.T) {
 	h := good()
 	h.o.Timeout = 1

@@ -110,7 +110,7 @@ func (t *Target) move(addr string) {
 type Manager interface {
 	// KillServer kills the primary, and with its host its manager, too.
 	KillServer(host bool) error
-	// StopManager stops the primary's manager. The primary goes on meanwhile.
+	// StopManager stops the primary's manager. The primary continues meanwhile.
 	StopManager() error
 	// CutManager cuts the primary's manager off from etcd until it has taken its role from the
 	// primary, and for that long after it.
@@ -136,7 +136,7 @@ func managerFaults() []*Fault {
 		},
 		{
 			Name: "manager-stop", Kind: Manages, gate: serverGate, applies: needManager,
-			About: "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary goes on beside it", Evidence: evidence,
+			About: "the primary's Patroni pauses (SIGSTOP) until another server is promoted; the old primary continues beside it", Evidence: evidence,
 			strike: promoting(func(t *Target, _ *rand.Rand) error { return t.Manager.StopManager() }),
 		},
 		{

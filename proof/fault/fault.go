@@ -182,7 +182,7 @@ func workerFaults() []*Fault {
 		},
 		{
 			Name: "stop", Kind: Worker, applies: needWorkers, strike: stop,
-			About: "a worker pauses (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)", Evidence: "a lease that its worker lost by pausing",
+			About: "a worker pauses (SIGSTOP) until its leases have run out, and continues with what it was at (SIGCONT)", Evidence: "a lease that its worker lost by pausing",
 		},
 	}
 }

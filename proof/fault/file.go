@@ -45,7 +45,7 @@ func (t *Target) path() string {
 
 func needFile(t *Target) error {
 	if t.backend() != "sqlite" {
-		return errors.New("the store is no file")
+		return errors.New("the store is not a file")
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func serverFaults() []*Fault {
 		},
 		{
 			Name: "server-stop", Kind: Host, gate: serverGate, applies: needServer, strike: serverStop,
-			About: "the server pauses (SIGSTOP) and goes on", Evidence: "a server that was asked and did not answer",
+			About: "the server pauses (SIGSTOP) and continues", Evidence: "a server that was asked and did not answer",
 		},
 		{
 			Name: "server-clock", Kind: Host, Alone: true, Forgets: true, gate: serverGate, applies: needClock, strike: serverClock,

@@ -93,7 +93,7 @@ type Failover interface {
 	// was written before.
 	Lag() error
 	// Promote makes a replica the server, with what it has, and returns its address. The old
-	// server is taken away first, unless it stays: then it goes on, cut off from its replicas.
+	// server is taken away first, unless it stays: then it continues, cut off from its replicas.
 	Promote(stays bool) (addr string, err error)
 	// Rebuild takes the old server away, if it has stayed, and makes a replica of it, which is in
 	// step when this returns. It returns, by the servers' own count, how much the old server had

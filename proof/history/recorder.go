@@ -11,7 +11,7 @@ import (
 )
 
 // Record returns a store that does what s does, and writes every call and answer to w. It is a
-// store.Notifier if s is, and batches as s does. It is no store.Inspector. failed, if not nil,
+// store.Notifier if s is, and batches as s does. It is not a store.Inspector. failed, if not nil,
 // gets each error of a call or an element, from the goroutine of the call.
 func Record(s store.Store, w *Writer, failed func(error)) store.Store {
 	if failed == nil {

@@ -14,7 +14,7 @@
 //
 // A process is stopped as far as others can see: no message leaves or reaches it, and its
 // sections do not go on. The timers inside its client cannot be stopped. What they send leaves
-// when the process goes on.
+// when the process continues.
 //
 // Clockless is another world, for a store that reads nobody's clock: there the clocks are what is
 // wrong.

@@ -26,12 +26,12 @@ var mutants = []mutant{
 	},
 	{
 		Name: "no-trust", Client: true,
-		About: "a holder never learns that its lease is over: every renewal counts as answered, and the section goes on",
+		About: "a holder never learns that its lease is over: every renewal counts as answered, and the section continues",
 		Wrap:  by(noTrust),
 	},
 	{
 		Name: "trust-unsettled", Client: true,
-		About: "a holder goes on after a settlement that was not answered: every error but ErrLost leaves the lease as it was",
+		About: "a holder continues after a settlement that was not answered: every error but ErrLost leaves the lease as it was",
 		Wrap:  by(trustUnsettled),
 	},
 	{

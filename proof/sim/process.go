@@ -196,7 +196,7 @@ func newRecording(began time.Time) *recording {
 	return t
 }
 
-// now returns the time of the recording. It is never 0, because 0 is no time.
+// now returns the time of the recording. It is never 0, because 0 is not a time.
 func (t *recording) now() time.Duration { return time.Since(t.began) + time.Second }
 
 // writer returns the writer of a session.

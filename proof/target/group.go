@@ -198,7 +198,7 @@ func Cluster(owner servertest.Owner) *fault.Target {
 	}}
 }
 
-// Lag does nothing: the replica lacks what the old master does when it goes on.
+// Lag does nothing: the replica lacks what the old master does when it continues.
 func (u *watched) Lag() error { return nil }
 
 // Promote stops the master until a replica has taken its place, and lets it go on. The old

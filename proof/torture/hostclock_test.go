@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// TestClockThatIsSet: a step of the host's clock is seen, and is no drift; looks between
+// TestClockThatIsSet: a step of the host's clock is seen, and is not drift; looks between
 // which the machine paused out of nothing.
 func TestClockThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestClockSetEndsLeases(t *testing.T) {
 	}
 	wronged := func(url string) bool { return len(judge(events, nil, nil, url).Violations) > 0 }
 	if !wronged("postgres:") {
-		t.Error("a lease was lost early, and that is no violation")
+		t.Error("a lease was lost early, and that is not a violation")
 	}
 	events = append(events, history.Event{Kind: history.Fault, Name: clockSet, Times: 1, Call: 200 * ms, Return: 220 * ms})
 	history.Sort(events)

@@ -55,7 +55,7 @@ func (r *run) collect(restarts context.Context) error {
 	}
 	in, ok := r.store.Store.(store.Inspector)
 	if !ok {
-		r.remains.unlisted = "the store is no dibs.Inspector"
+		r.remains.unlisted = "the store is not a dibs.Inspector"
 		return nil
 	}
 	// The leases and places of killed workers must have run out by then.

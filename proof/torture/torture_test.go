@@ -49,10 +49,10 @@ func TestOptions(t *testing.T) {
 func TestTheResultIsFirst(t *testing.T) {
 	r := &torture.Report{
 		Seed: 7, Repeat: "dibs-prove torture --seed 7", Faults: []*torture.Strikes{{Name: "kill", Hits: 2}},
-		Absent: []torture.Absent{{Name: "a", Why: "it is no server"}, {Name: "b", Why: "it needs root"}, {Name: "c", Why: "it is no server"}},
+		Absent: []torture.Absent{{Name: "a", Why: "it is not a server"}, {Name: "b", Why: "it needs root"}, {Name: "c", Why: "it is not a server"}},
 	}
 	for violations, parts := range map[int][]string{
-		0: {"0 violations, with 2 hits", "seed 7; again", "FAULT", "effects in transactions", "These faults do not apply:\n  a, c: it is no server\n  b: it needs root\n"},
+		0: {"0 violations, with 2 hits", "seed 7; again", "FAULT", "effects in transactions", "These faults do not apply:\n  a, c: it is not a server\n  b: it needs root\n"},
 		2: {"FAILED: ", "seed 7; again", "violation: two holders", "violation: two holders", "FAULT", "These faults do not apply:\n"},
 	} {
 		r.Violations = slices.Repeat([]string{"two holders"}, violations)
@@ -72,7 +72,7 @@ func TestTheResultIsFirst(t *testing.T) {
 	}
 }
 
-// TestInterruptedReport: a run that was interrupted is no failure because of what it did
+// TestInterruptedReport: a run that was interrupted is not a failure because of what it did
 // not come to, and does not look as if it had.
 func TestInterruptedReport(t *testing.T) {
 	r := &torture.Report{Interrupted: true, Faults: []*torture.Strikes{{Name: "kill", Hits: 2}, {Name: "stop"}}}

@@ -123,7 +123,7 @@ func (w *worker) receive(words *json.Decoder) {
 		}
 		switch {
 		case c.NoCrash:
-			go w.stopCrashing() // after a freeze that goes on
+			go w.stopCrashing() // after a freeze that continues
 		case c.Recovery:
 			close(w.recovery)
 		case c.End:
@@ -261,7 +261,7 @@ func (w *worker) Write(key string, fence uint64) {
 }
 
 // standStill asks the runner to stop this process for longer than leases last, and returns when
-// it goes on.
+// it continues.
 func (w *worker) standStill(ctx context.Context) {
 	thawed := make(chan struct{})
 	w.mu.Lock()

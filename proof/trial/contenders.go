@@ -158,7 +158,7 @@ func contenders() []contender {
 		{name: "dibs-serve", server: "`dibs serve` on a file", start: target.Serve, open: openDibs, promises: promise, link: reliability},
 		{
 			name: "etcd", module: "go.etcd.io/etcd/client/v3", server: "etcd, one member", start: startEtcd, open: openEtcd,
-			promises: "a lock as long as the session's lease; the page says that the lease alone is no mutual exclusion, and that writes must be checked by revision",
+			promises: "a lock as long as the session's lease; the page says that the lease alone is not mutual exclusion, and that writes must be checked by revision",
 			link:     "https://etcd.io/docs/v3.6/learning/why/#notes-on-the-usage-of-lock-and-lease",
 			setUp:    "a `Session` of 2 s and a `Mutex` for each lock; the fence is the revision",
 			says:     map[string]string{"stop": revoked, "kill": revoked, "cut": revoked, "partition": revoked, "loss": revoked, "restart": revoked},

@@ -93,7 +93,7 @@ func (st *State) changes(c *Changes) {
 		id := placeID{p.Seq, p.Token}
 		kept[id] = true
 		now := *p
-		now.woken = false // it is no column
+		now.woken = false // it is not a column
 		if was := q.was[id]; was == nil || *was != now {
 			c.Places = append(c.Places, row(p.Fields()...))
 		}

@@ -71,7 +71,7 @@ func (w *waiters) claimed(c *call, claims []store.Claim, answers []store.Answer,
 		case listens:
 			unreached = append(unreached, x.Token)
 		default:
-			// A waiter that asks again is no news: else polls would never become rarer.
+			// A waiter that asks again is not news: else polls would never become rarer.
 			p := w.polled[x.Token]
 			news = news || p == nil || a.Ahead < p.ahead
 			w.polled[x.Token] = &polled{key: c.keys[i], ahead: a.Ahead, until: at.Add(x.PlaceTTL)}

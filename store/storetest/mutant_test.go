@@ -136,7 +136,7 @@ func TestProperties(t *testing.T) {
 	}
 	for bug, name := range meant {
 		if !names[name] {
-			t.Errorf("%q must be caught by %s, which is no property", bug, name)
+			t.Errorf("%q must be caught by %s, which is not a property", bug, name)
 		}
 	}
 }

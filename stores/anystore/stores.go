@@ -115,7 +115,7 @@ func Show(url string) (shown string, secret bool) {
 	return a.String(), a.secret()
 }
 
-// CheckURL returns an ErrURL for a text that is no URL of a store. It connects to nothing.
+// CheckURL returns an ErrURL for a text that is not a URL of a store. It connects to nothing.
 func CheckURL(url string) error {
 	_, err := parse(url)
 	return err
@@ -216,7 +216,7 @@ func parse(url string) (address, error) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(k.schemes, scheme) })
 	if i < 0 {
 		if !strings.Contains(url, "://") { // it may be USER:PASSWORD@…, with the two in any order
-			return nil, fmt.Errorf("%w: the text before the first colon is no scheme of a store; the known URLs are %s", ErrURL, strings.Join(Forms(), ", "))
+			return nil, fmt.Errorf("%w: the text before the first colon is not a scheme of a store; the known URLs are %s", ErrURL, strings.Join(Forms(), ", "))
 		}
 		// Only the scheme is shown, because the rest may have a password.
 		return nil, fmt.Errorf("%w: the scheme %q is unknown; the known URLs are %s", ErrURL, scheme, strings.Join(Forms(), ", "))

@@ -24,7 +24,7 @@ func TestURL(t *testing.T) {
 		{"db.internal:5432", "did you mean postgres://USER@db.internal:5432/DATABASE?"},
 		{"10.0.0.1:3306", "did you mean mysql://USER@10.0.0.1:3306/DATABASE?"},
 		{"/app:secret@host", "has no scheme; the known URLs"},
-		{"app:secret", "before the first colon is no scheme"},
+		{"app:secret", "before the first colon is not a scheme"},
 		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known URLs are memory:, sqlite:/PATH, redis://HOST`},
 		{"redis://secret@host", "USER:PASSWORD or :PASSWORD"},
 		{"redis://:secret@", "the host is missing"},
@@ -128,7 +128,7 @@ func TestRelativePath(t *testing.T) {
 	}
 }
 
-// TestUnusable: a file that is no store is reported and not changed.
+// TestUnusable: a file that is not a store is reported and not changed.
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")

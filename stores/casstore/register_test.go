@@ -113,7 +113,7 @@ func TestNewProcessesDoNotStopTheClock(t *testing.T) {
 	})
 }
 
-// TestClockOfALostStore: a process that knew the clock goes on with the one that is there after all
+// TestClockOfALostStore: a process that knew the clock continues with the one that is there after all
 // objects were lost.
 func TestClockOfALostStore(t *testing.T) {
 	m, wall := &casstore.Memory{}, time.Unix(2000, 0)

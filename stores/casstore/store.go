@@ -57,7 +57,7 @@ const (
 	// longestStep is the time after which a step reads its key again before it writes.
 	longestStep = time.Minute
 	// keepFree is how long a free key keeps its object, in microseconds: longer than a write can
-	// be under way. That an object is absent is no version. So a write that found it absent must
+	// be under way. That an object is absent is not a version. So a write that found it absent must
 	// not find it absent again after another process had a lease in between: its fence would be
 	// below the other's.
 	keepFree = int64(time.Hour / time.Microsecond)

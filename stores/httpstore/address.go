@@ -60,7 +60,7 @@ func parse(address string) (*Address, error) {
 		}
 		var err error
 		if a.secret, err = url.PathUnescape(secret); err != nil {
-			return nil, errors.New("the token has a % that is no escape")
+			return nil, errors.New("the token has a % that is not an escape")
 		}
 	}
 	if hosts = strings.TrimSuffix(hosts, "/"); strings.ContainsAny(hosts, "/?#") {
@@ -69,7 +69,7 @@ func parse(address string) (*Address, error) {
 	for host := range strings.SplitSeq(hosts, ",") {
 		u, err := url.Parse(scheme + "://" + host)
 		if err != nil || u.Hostname() == "" || u.Host != host {
-			return nil, fmt.Errorf("%q is no host", host)
+			return nil, fmt.Errorf("%q is not a host", host)
 		}
 		a.servers = append(a.servers, scheme+"://"+host)
 	}

@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 		got := ""
 		if err != nil {
 			if got = err.Error(); !errors.Is(err, ErrURL) {
-				t.Errorf("%s: %v is no ErrURL", url, err)
+				t.Errorf("%s: %v is not an ErrURL", url, err)
 			}
 		} else {
 			got = a.String()

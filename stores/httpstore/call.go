@@ -35,7 +35,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, wait time.Durat
 
 // call makes one call of n elements. If a server is away, it asks the next one, up to that many,
 // each once. Each gets an equal share of the time that is left, because a server that is frozen
-// must leave time for the next. body writes the call's body for a share; 0 is no limit. silent says
+// must leave time for the next. body writes the call's body for a share; 0 is not a limit. silent says
 // that a server may have got the call, or may still get it, and did not answer.
 func (s *Store) call(ctx context.Context, verb string, body func(timeout time.Duration) []byte, n, servers int) (answers []leaseapi.Answer, silent bool, err error) {
 	if n == 0 {

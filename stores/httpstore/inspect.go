@@ -55,7 +55,7 @@ func selects(q store.Query, e store.Entry) bool {
 	return (q.Match == nil || q.Match(e.Key)) && (q.Name == "" || q.Name == e.Key.Name)
 }
 
-// parameters returns the parameters of a query. A key that is no text is looked for here.
+// parameters returns the parameters of a query. A key that is not text is looked for here.
 func parameters(q store.Query) string {
 	v := url.Values{}
 	if q.Namespace != nil {
@@ -109,7 +109,7 @@ func (s *Store) get(ctx context.Context, path string) (*http.Response, error) {
 			resp.Body = &cancelled{resp.Body, cancel}
 			return resp, nil
 		default:
-			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is cut off is no problem document
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what is cut off is not a problem document
 			resp.Body.Close()
 			if failed, _ = refusal(resp, text); resp.StatusCode < 500 {
 				cancel()

@@ -48,7 +48,7 @@ func (b *bank) deadlock(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// TestDeadlockIgnored: a run that goes on after a deadlock, whose statements are then
+// TestDeadlockIgnored: a run that continues after a deadlock, whose statements are then
 // committed one by one, has no answer kept: even when it begins a transaction of its
 // own by SQL.
 func TestDeadlockIgnored(t *testing.T) {
@@ -83,8 +83,8 @@ func TestDeadlockIgnored(t *testing.T) {
 	})
 }
 
-// TestLockWaits: a run that returns the error of a lock wait runs again. A run that does not goes
-// on, because the server rolled back only the statement. If the server rolls back the whole
+// TestLockWaits: a run that returns the error of a lock wait runs again. A run that does not
+// continues, because the server rolled back only the statement. If the server rolls back the whole
 // transaction, no answer is kept.
 func TestLockWaits(t *testing.T) {
 	t.Parallel()

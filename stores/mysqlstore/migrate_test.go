@@ -110,7 +110,7 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestNames: what is no name is refused before it is written into SQL, and what is
+// TestNames: what is not a name is refused before it is written into SQL, and what is
 // in a key, a namespace or an answer is never SQL, whatever the server's sql_mode.
 func TestNames(t *testing.T) {
 	t.Parallel()

@@ -214,7 +214,7 @@ func (t *transaction) settle(ctx context.Context, c *settlement) (later bool, er
 	return false, store.ErrLost
 }
 
-// commit commits. It stops waiting when ctx ends, but the commit goes on.
+// commit commits. It stops waiting when ctx ends, but the commit continues.
 func (t *transaction) commit(ctx context.Context) error {
 	committed := make(chan error, 1)
 	go func() { committed <- t.tx.Commit() }() // no context ends it

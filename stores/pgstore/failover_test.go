@@ -13,7 +13,7 @@ import (
 )
 
 // TestFailover: a URL with several hosts finds the primary that took the place of another one. What
-// was held stays held, who waits goes on, and what was kept is not done again.
+// was held stays held, who waits continues, and what was kept is not done again.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(old, next *servertest.PostgresServer){
@@ -80,7 +80,7 @@ func TestFailover(t *testing.T) {
 			default:
 			}
 			_ = held.Release() // what fails is done in the background
-			lease := testkit.Await(t, "the waiter goes on", granted)
+			lease := testkit.Await(t, "the waiter continues", granted)
 			if lease.Fence() <= held.Fence() {
 				t.Errorf("the fence %d was granted after %d", lease.Fence(), held.Fence())
 			}

@@ -70,7 +70,7 @@ func TestLeaseHoldIn(t *testing.T) {
 				t.Errorf("a lease that was taken away: %v, then %v", err, lease.Err())
 			}
 			if err := late.exec(b.entry("late")); err == nil {
-				t.Error("the transaction goes on")
+				t.Error("the transaction continues")
 			}
 			if err := lease.HoldIn(t.Context(), late); !errors.Is(err, dibs.ErrLost) {
 				t.Errorf("once more: %v", err)

@@ -32,7 +32,7 @@ func newLeaders(t *testing.T) *leaders {
 	return l
 }
 
-// start starts a process that stops at a point. It goes on when its input has a line.
+// start starts a process that stops at a point. It continues when its input has a line.
 func (l *leaders) start(way, at string) (*failpoint.Child, io.Writer) {
 	l.t.Helper()
 	c := osexec.CommandContext(l.t.Context(), "env", "PYTHONDONTWRITEBYTECODE=1", "/usr/bin/python3", "testdata/points.py", "../../examples/python/leader.py")
@@ -70,7 +70,7 @@ func TestLeadersInPython(t *testing.T) {
 			paused.Await()
 			inTransaction := strings.HasSuffix(at, "hold") && at != "before hold" || strings.HasSuffix(at, "write") || at == "before COMMIT"
 			next, _ := l.start("cured", "")
-			if inTransaction { // the row is locked until the process goes on or is killed
+			if inTransaction { // the row is locked until the process continues or is killed
 				testkit.Eventually(t, "the next one waits for the lock", func() bool { return l.server.Query("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")[0][0] == "t" })
 			} else {
 				next.Says()

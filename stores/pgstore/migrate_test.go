@@ -99,7 +99,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// TestNames: what is no name is refused before it is written into SQL.
+// TestNames: what is not a name is refused before it is written into SQL.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{`a"b`, "a-b", "A", "1a", "a b", "a;DROP TABLE x", "é", strings.Repeat("a", 64)} {

@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-// TestStoppedPatroni: while the old primary goes on without its Patroni, an address with Patroni's
+// TestStoppedPatroni: while the old primary continues without its Patroni, an address with Patroni's
 // health check leads to the new primary. A list of hosts may lead to the old one, which grants nothing.
 func TestStoppedPatroni(t *testing.T) {
 	t.Parallel()

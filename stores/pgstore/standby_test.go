@@ -60,7 +60,7 @@ func TestSynchronousStandby(t *testing.T) {
 	late.Token = store.NewToken()
 	waits := func(what string, claim store.Claim, statement string) {
 		t.Helper()
-		waiting := func() int { // the server goes on with what was given up
+		waiting := func() int { // the server continues with what was given up
 			return len(primary.Query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '" + statement + "'"))
 		}
 		before := waiting()

@@ -18,7 +18,7 @@ import (
 )
 
 // TestHang: a call to a server that says nothing any more ends by itself, and closing
-// does not wait for the server. When the server is back all goes on.
+// does not wait for the server. When the server is back all continues.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"asked", "waited for"} {

@@ -9,7 +9,7 @@ import (
 )
 
 // checkRights returns an ErrUnauthorized if the user lacks a right that claims, hand-overs,
-// listings and the other verbs need. A server that takes no writes for now is no error.
+// listings and the other verbs need. A server that takes no writes for now is not an error.
 func (s *Store) checkRights(ctx context.Context) error {
 	k := store.Key{Name: "dibs probe rights"}
 	group := s.names.group(k)

@@ -148,7 +148,7 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 }
 
 // TestDeadWaiters: twenty waiters in front are killed, or have left without giving up their
-// places. The release goes on to the waiter behind them in the same step.
+// places. The release continues to the waiter behind them in the same step.
 func TestDeadWaiters(t *testing.T) {
 	t.Parallel()
 	url := ownURL()

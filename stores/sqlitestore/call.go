@@ -89,7 +89,7 @@ func (s *Store) kick() {
 }
 
 // leave is called when the caller's context has ended. It removes a call that has not
-// begun from the queue. A call that has begun goes on without its caller. nil means that
+// begun from the queue. A call that has begun continues without its caller. nil means that
 // the call is finished.
 func (s *Store) leave(ctx context.Context, c *call) error {
 	s.mu.Lock()

@@ -165,7 +165,7 @@ func TestLongestRecord(t *testing.T) {
 	}
 }
 
-// The host's own clock: it goes on, and all processes share its boot.
+// The host's own clock: it continues, and all processes share its boot.
 func TestHostClock(t *testing.T) {
 	boot, err := hostClock.boot()
 	if err != nil || boot == "" {
@@ -175,5 +175,5 @@ func TestHostClock(t *testing.T) {
 		t.Errorf("the boot is %q, then %q", boot, again)
 	}
 	start := hostClock.monotonic()
-	testkit.Eventually(t, "the clock goes on", func() bool { return hostClock.monotonic() > start })
+	testkit.Eventually(t, "the clock continues", func() bool { return hostClock.monotonic() > start })
 }

@@ -39,6 +39,6 @@
 // # Time
 //
 // Leases, places and records end by the host's time since boot, including suspension,
-// so a wall clock may be set. The file knows its boot; after a reboot time goes on from
+// so a wall clock may be set. The file knows its boot; after a reboot time continues from
 // the last write. Only fences use the wall clock, and they never fall.
 package sqlitestore

@@ -57,7 +57,7 @@ func resolve(path string) (n identity, err error) {
 		n.full = filepath.Join(folder, base)
 		target, err := os.Readlink(n.full)
 		if err != nil {
-			return n, n.agree() // it is no link
+			return n, n.agree() // it is not a link
 		}
 		if next = target; !filepath.IsAbs(target) {
 			next = folder + string(filepath.Separator) + target

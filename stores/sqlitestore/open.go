@@ -238,7 +238,7 @@ func (s *Store) checks() []string {
 }
 
 // adopt creates the schema if there is none, and ties store time to this boot of the
-// host. After a reboot, store time goes on from its last value. It runs in a transaction.
+// host. After a reboot, store time continues from its last value. It runs in a transaction.
 func (s *Store) adopt() error {
 	made, err := s.has(s.tables)
 	if err != nil {

@@ -20,7 +20,7 @@ class Server {
 // readURL returns the servers of a URL, and its token.
 export function readURL(url) {
   const no = (why) => bad(`not the URL of a server: ${why}`); // without the URL, which may have the token
-  if (typeof url !== "string") no("it is no string");
+  if (typeof url !== "string") no("it is not a string");
   if (/^(http\+)?unix:/.test(url)) {
     const path = url.replace(/^(http\+)?unix:/, "").replace(/^\/\/(?=\/)/, "");
     if (!path.startsWith("/") || path.startsWith("//") || /[?#]/.test(path)) {
@@ -35,7 +35,7 @@ export function readURL(url) {
     try {
       secret = decodeURIComponent(user.slice(1));
     } catch {
-      no("the token has a % that is no escape");
+      no("the token has a % that is not an escape");
     }
     if (!/^[\x20-\x7e]+$/.test(secret)) no("the token has characters that are not printable ASCII");
   }

@@ -95,6 +95,6 @@ export function rememberer(remember) {
 
 // queries requires a connection. A pool sends each statement over another one.
 export function queries(client, name) {
-  if (typeof client?.query !== "function") bad(`${name} is no client of pg: it has no query(text, values)`);
+  if (typeof client?.query !== "function") bad(`${name} is not a client of pg: it has no query(text, values)`);
   if (typeof client.totalCount === "number") bad(`${name} is a pool, which sends each statement over another connection; give one of its clients`);
 }

@@ -144,7 +144,7 @@ export function askTrying(core, claim, mode) {
 }
 
 // settleTrying sends a settlement until it is answered, and resolves to the LostError if there was
-// nothing to settle. If an earlier try may have done it, that is no loss, unless it is a record: the
+// nothing to settle. If an earlier try may have done it, that is not a loss, unless it is a record: the
 // same record may be written twice. hold.unanswered is the outcome of what was sent and not answered.
 export async function settleTrying(core, claim, settlement, patience, hold = { unanswered: null }) {
   const { outcome } = settlement;

@@ -229,8 +229,8 @@ export class Client {
     if (!Number.isInteger(permits) || permits < 1 || permits > 65_536) bad(`permits is ${show(permits)}; it must be 1 to 65536`);
     if (!Number.isInteger(weight) || weight < 1 || weight > permits) bad(`weight is ${show(weight)}; it must be 1 to permits`);
     if (permits > 1 && (atMostOnce || more.maxAge !== undefined)) bad("permits cannot be more than 1 together with atMostOnce or maxAge");
-    if (fingerprint !== undefined && !/^[0-9a-f]{64}$/i.test(fingerprint)) bad("fingerprint is no SHA-256 in 64 hexadecimal digits");
-    if (signal !== undefined && typeof signal?.addEventListener !== "function") bad("signal is no AbortSignal");
+    if (fingerprint !== undefined && !/^[0-9a-f]{64}$/i.test(fingerprint)) bad("fingerprint is not a SHA-256 in 64 hexadecimal digits");
+    if (signal !== undefined && typeof signal?.addEventListener !== "function") bad("signal is not an AbortSignal");
     const label = String(o.label ?? this.#label).slice(0, 100);
     return new Claim(readKey(key), {
       ttl, wait, stopTimeout, maxLifetime, grace, permits, weight, fingerprint, atMostOnce, namespace: this.#namespace, secretKeys: this.#secretKeys,

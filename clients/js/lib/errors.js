@@ -70,14 +70,14 @@ export class FullError extends DibsError {}
 export class TooLargeError extends FullError {}
 
 // RefusedError: the server refused the whole call, and nothing was done; or what answers at the
-// address is no dibs serve. A server behind it may have done the call. A claim is then undone in the
+// address is not dibs serve. A server behind it may have done the call. A claim is then undone in the
 // background.
 export class RefusedError extends DibsError {}
 
 // UnauthorizedError: the URL has no token, or one that the server does not know.
 export class UnauthorizedError extends RefusedError {}
 
-// ForbiddenError: the credential has not the role, or the call names another namespace.
+// ForbiddenError: the credential does not have the role, or the call names another namespace.
 export class ForbiddenError extends RefusedError {}
 
 // OverloadedError: a bound of the server is reached. Asking again may help.
@@ -139,7 +139,7 @@ export function elementError({ type, detail }, claim) {
   return new Kind(`dibs: the key ${claim.shown}: ${plain(detail || type)}`, { key: claim.key });
 }
 
-// refusal is the error of an answer that is no grant.
+// refusal is the error of an answer that is not a grant.
 export function refusal(claim, answer, core, waited = 0) {
   const { shown, key } = claim;
   switch (answer.state) {

@@ -145,7 +145,7 @@ export class Hold {
   }
 
   // settleIn settles with the last statement of a transaction. Until it commits the lease is held, and
-  // then a renewal finds none, which is no loss.
+  // then a renewal finds none, which is not a loss.
   async settleIn(postgres, client, data, retention, proof) {
     if (data && this.claim.permits > 1) bad("a key with more than one permit cannot have a record");
     queries(client, "client");

@@ -152,7 +152,7 @@ function answersOf(server, verb, { status, type, body }, size) {
 }
 
 function stranger(server, how) {
-  return unanswered(new RefusedError(`dibs: what answers at ${server} ${how} is no dibs serve`));
+  return unanswered(new RefusedError(`dibs: what answers at ${server} ${how} is not dibs serve`));
 }
 
 function parse(body) {

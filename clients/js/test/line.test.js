@@ -61,7 +61,7 @@ over("a place whose answer never came is undone", async (line, mine, key) => {
   await server.free(key);
 });
 
-over("a release whose answer is lost is no loss", async (line, mine, key) => {
+over("a release whose answer is lost is not a loss", async (line, mine, key) => {
   line.cut("settle", 1);
   assert.equal(await mine.lock(key, { ttl: "10m" }, () => "done"), "done");
   await server.free(key);
@@ -233,7 +233,7 @@ test("the certificate is checked", async () => {
     assert.equal(await p.line(), said);
     assert.equal(await p.ended(), 0);
   }
-  // What is no TLS, and no server, may pass.
+  // What is not TLS, and no server, may pass.
   const listener = net.createServer((socket) => socket.end("hi")).listen(0, "127.0.0.1");
   await new Promise((resolve) => listener.once("listening", resolve));
   await assert.rejects(dibs.connect(`https://127.0.0.1:${listener.address().port}`).lock("k", { wait: 0 }, fail), dibs.UnavailableError);
@@ -241,7 +241,7 @@ test("the certificate is checked", async () => {
   await mine.kill();
 });
 
-test("what is no dibs serve is refused", async () => {
+test("what is not dibs serve is refused", async () => {
   for (const [status, type, body] of [[200, "text/html", "hi"], [404, "text/plain", ""], [200, "application/json", '{"answers":[]}'], [200, "application/json", '{"answers":[1]}'],
     [200, "application/json", "{"], [302, "text/html", ""]]) {
     const stranger = http.createServer((_, response) => response.writeHead(status, { "content-type": type }).end(body)).listen(0, "127.0.0.1");

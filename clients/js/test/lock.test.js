@@ -283,7 +283,7 @@ test("the end of `await using` releases", async () => {
   try {
     used = new Function("keys", "key", "return (async () => { await using lease = await keys.acquire(key); return lease.check().held; })()");
   } catch (e) {
-    assert.ok(e instanceof SyntaxError); // this Node has not the syntax
+    assert.ok(e instanceof SyntaxError); // this Node does not have the syntax
     return;
   }
   assert.equal(await used(keys, key), true);

@@ -148,7 +148,7 @@ test("servers that are killed in turn", async () => {
     const before = runs;
     const victim = [a, b][i % 2];
     await victim.kill();
-    await Promise.race([until("the other server goes on", () => runs > before + 5), Promise.all(callers)]);
+    await Promise.race([until("the other server continues", () => runs > before + 5), Promise.all(callers)]);
     await victim.start();
   }
   stop = true;

@@ -99,7 +99,7 @@ over("the end of a function makes an abandon or undo again", async (line, mine) 
 });
 
 for (const done of [false, true]) {
-  over(`a renewal does not restore trust, and is no loss, if the lease ${done ? "has ended" : "stands"}`, async (line, mine) => {
+  over(`a renewal does not restore trust, and is not a loss, if the lease ${done ? "has ended" : "stands"}`, async (line, mine) => {
     const lease = await mine.acquire(unique(), { ttl: "10m" });
     await fails(line, [[502, "text/html", "<p>"], done, UnavailableError], () => lease.complete("record"));
     await mine.acquire(unique(), { ttl: "3s" }); // the next to be renewed, which looks at all
@@ -121,7 +121,7 @@ over("a record is found after the time of its lease", async (line, mine) => {
   await lease.complete("record");
 });
 
-over("what a stopping server refused was not done", async (line, mine) => { // so the same call at another one is no repeated one
+over("what a stopping server refused was not done", async (line, mine) => { // so the same call at another one is not a repeated one
   const [lease, ticket] = [await mine.acquire(unique(), { ttl: "10m" }), await mine.reserve(unique())];
   await server.take(lease);
   await keys.cancel(ticket);

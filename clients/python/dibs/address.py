@@ -50,7 +50,7 @@ class Address:
             if not user.startswith(":") or len(user) < 2:
                 raise self._bad("the token stands in the password's place and there is no user, as in https://:TOKEN@HOST")
             if re.search(r"%(?![0-9A-Fa-f]{2})", user):
-                raise self._bad("the token has a % that is no escape")
+                raise self._bad("the token has a % that is not an escape")
             secret = urllib.parse.unquote_to_bytes(user[1:])
             if re.search(rb"[\x00-\x1f\x7f]", secret):
                 raise self._bad("the token has a control character")

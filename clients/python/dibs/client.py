@@ -353,7 +353,7 @@ class Client:
         if permits > 1 and (at_most_once or max_age is not None):
             raise ValueError("dibs: permits cannot be more than 1 together with at_most_once or max_age")
         if fingerprint is not None and not re.fullmatch("[0-9A-Fa-f]{64}", fingerprint):
-            raise ValueError("dibs: fingerprint is no SHA-256 in 64 hexadecimal digits, such as hashlib.sha256(data).hexdigest()")
+            raise ValueError("dibs: fingerprint is not a SHA-256 in 64 hexadecimal digits, such as hashlib.sha256(data).hexdigest()")
         attempt = Attempt(key, self._namespace if namespace is None else namespace, asked, self._clock, self._hooks, self._secret_keys)
         attempt.place_silent = self._silent.get(place or "", -math.inf)
         return attempt

@@ -119,7 +119,7 @@ class TooLarge(Full):
 
 
 class Refused(Error):
-    """The server refused the whole call, and nothing was done; or it is no dibs serve.
+    """The server refused the whole call, and nothing was done; or it is not dibs serve.
 
     If another program answers, a server behind it may have done the call. A claim is then undone
     in the background.
@@ -131,7 +131,7 @@ class Unauthorized(Refused):
 
 
 class Forbidden(Refused):
-    """The credential has not the role, or the call names another namespace."""
+    """The credential does not have the role, or the call names another namespace."""
 
 
 class Overloaded(Refused):
@@ -213,7 +213,7 @@ def gone(attempt: Attempt) -> Error:
 
 
 def refusal(attempt: Attempt, answer: dict[str, Any], client: Client, waited: float = 0.0) -> Error:
-    """Return the error of an answer that is no grant."""
+    """Return the error of an answer that is not a grant."""
     name, state = attempt.shown(), answer.get("state")
     if state == "held":
         left = answer.get("left_ms", 0) / 1000

@@ -184,14 +184,14 @@ class Servers:
             answers = body.get("answers") if isinstance(body, dict) else None
             if isinstance(answers, list) and len(answers) == size and all(isinstance(a, dict) for a in answers):
                 return answers
-            raise as_silent(Refused(f"dibs: what answers at {server} with something else is no dibs serve"))
+            raise as_silent(Refused(f"dibs: what answers at {server} with something else is not dibs serve"))
         problem = body if isinstance(body, dict) and response.kind == "application/problem+json" else None
         text = f"{problem.get('title')} ({status}): {problem.get('detail')}" if problem else None
         if status >= 500:
             stopping = problem is not None and str(problem.get("type")).endswith("#stopping")
             raise as_silent(Unavailable(f"dibs: {verb}: {text or f'{server} answers with {status}'}"), not stopping)
         if text is None:
-            raise as_silent(Refused(f"dibs: what answers at {server} with {status} is no dibs serve"))
+            raise as_silent(Refused(f"dibs: what answers at {server} with {status} is not dibs serve"))
         refused: dict[int, type[Refused]] = {401: Unauthorized, 403: Forbidden, 429: Overloaded}
         raise refused.get(status, Refused)(f"dibs: {verb}: {text}")
 

@@ -22,7 +22,7 @@ FIELDS = re.compile(r"(?<=\n)(content-type|content-length|transfer-encoding|conn
 
 
 class Broken(OSError):
-    """The answer is no HTTP, or breaks off."""
+    """The answer is not HTTP, or breaks off."""
 
 
 class Response:
@@ -65,7 +65,7 @@ class Response:
             del self._data[:end + 4]
             found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |\r|$)", head)
             if not found:
-                raise Broken("the answer is no HTTP/1.1")
+                raise Broken("the answer is not HTTP/1.1")
             status = int(found[2])
             if status < 200:
                 continue
@@ -92,7 +92,7 @@ class Response:
         while (end := self._data.find(b"\r\n", at)) >= 0:
             found = re.match(rb"([0-9A-Fa-f]{1,8})(?:;|$)", bytes(self._data[at:end]))
             if not found:
-                raise Broken("the answer is no HTTP/1.1")
+                raise Broken("the answer is not HTTP/1.1")
             size = int(found[1], 16)
             at = end + 2
             if size == 0:  # a trailer may follow

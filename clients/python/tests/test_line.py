@@ -167,7 +167,7 @@ class LineTest(Case):
             if host != "slow.example":
                 return look(host, port, *args)
             if len(args) == 4:
-                raise socket.gaierror  # it is no number
+                raise socket.gaierror  # it is not a number
             asked.release()
             stop.wait()
             return []

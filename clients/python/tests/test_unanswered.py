@@ -106,7 +106,7 @@ class UnansweredTest(Case):
             lease.complete(b"record")
 
     def test_what_a_stopping_server_refused_was_not_done(self):
-        """So the same call at another one is no repeated one."""
+        """So the same call at another one is not a repeated one."""
         lease, ticket = self.over.acquire(self.key, ttl=600), self.over.reserve(f"{self.key}/2")
         self.server.take(lease)
         self.keys.cancel(ticket)

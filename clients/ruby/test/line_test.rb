@@ -107,7 +107,7 @@ class LineTest < Case
     end
   end
 
-  # A busy element is an answer, so a caller that waits without limit goes on.
+  # A busy element is an answer, so a caller that waits without limit continues.
   def test_a_busy_element_is_an_answer
     busy = Line.response("200 OK", "application/json", JSON.generate(answers: [{ error: { type: "busy", detail: "a transaction has the key" } }]))
     moved, asked = 0, 0

@@ -48,7 +48,7 @@ class Matrix < Case
     end
   end
 
-  # strike requires that the key can be had again, and that a process that goes on does not trust
+  # strike requires that the key can be had again, and that a process that continues does not trust
   # its lease.
   def strike(signal, text)
     blocker = text.include?("waiting") || text.include?("Thread.new { sleep 0.2") ? @keys.acquire(@key, ttl: 600) : nil
@@ -127,7 +127,7 @@ class Matrix < Case
       before = together.size
       server = servers[i % 2]
       server.kill
-      wait("the other server goes on") { together.size > before + 5 }
+      wait("the other server continues") { together.size > before + 5 }
       server.start(server.url.delete_prefix("http://"))
     end
     stop = true

@@ -113,7 +113,7 @@ class UnansweredTest < Case
     end
   end
 
-  # So the same call at another one is no repeated one.
+  # So the same call at another one is not a repeated one.
   def test_what_a_stopping_server_refused_was_not_done
     lease, ticket = @over.acquire(@key, ttl: 600), @over.reserve("#{@key}/2")
     @server.keys.send(:local).call("settle", [lease.named])

@@ -101,7 +101,7 @@ func Serve(handler http.Handler) error {
 	return http.Serve(listener, handler)
 }
 
-// Point is where a process is killed. The process that takes its place goes on.
+// Point is where a process is killed. The process that takes its place continues.
 func Point() {
 	if os.Getenv(crashes) != "" {
 		fmt.Println("now")

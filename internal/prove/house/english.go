@@ -29,6 +29,9 @@ var phrases = []struct{ not, but string }{
 	{`stand(s|ing)? still`, "pauses, is paused, stops"},
 	{`stood still`, "paused, was paused, stopped"},
 	{`one (line|byte|caller|waiter|option|step|statement|savepoint|time|row|call|trip) more`, "one more caller"},
+	{`(it|that|this|which|what|and) is no [a-km-z]\w*`, "is not a file, because no is for what is not there"},
+	{`goes on`, "continues, keeps serving"},
+	{`has not the`, "does not have the"},
 }
 
 // English checks that no text file below the folder has one of the phrases.

@@ -43,7 +43,7 @@ func TestRedisCluster(t *testing.T) {
 	old.Restart()
 	c.Await()
 	if err := await(func() error { return old.inStep() }); err != nil {
-		t.Errorf("the old master is no replica: %v", err)
+		t.Errorf("the old master is not a replica: %v", err)
 	}
 	if got := c.ReplicasOf(replicas[0]); !slices.Contains(got, old) {
 		t.Errorf("the replicas are %v", got)

@@ -28,7 +28,7 @@ func Galera(owner Owner, o *MariaDBOptions) (nodes [2]*MariaDBServer) {
 // at the first start. The second node begins with a copy of that.
 func newGalera(owner Owner, o *MariaDBOptions) (nodes [2]*MariaDBServer, err error) {
 	if o.MySQL {
-		return nodes, errors.New("MySQL is no node of a Galera cluster: leave MariaDBOptions.MySQL false")
+		return nodes, errors.New("MySQL is not a node of a Galera cluster: leave MariaDBOptions.MySQL false")
 	}
 	library, err := galeraLibrary.find()
 	if err != nil {

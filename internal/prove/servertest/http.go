@@ -60,7 +60,7 @@ func Gateway(owner Owner, name string, config func(addr string) string) *Gateway
 func newGateway(owner Owner, name string, config func(addr string) string) (*GatewayServer, error) {
 	g, ok := gateways[name]
 	if !ok {
-		return nil, fmt.Errorf("%q is no gateway", name)
+		return nil, fmt.Errorf("%q is not a gateway", name)
 	}
 	path, err := g.program.find()
 	if err != nil {

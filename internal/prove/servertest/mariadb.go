@@ -386,7 +386,7 @@ func (s *MariaDBServer) status(field string) (string, error) {
 			return strings.TrimSpace(value), nil
 		}
 	}
-	return "", errors.New("it is no replica")
+	return "", errors.New("it is not a replica")
 }
 
 // Promote makes a replica a primary with all that it has received.

@@ -301,7 +301,7 @@ func postmaster(data string) int {
 }
 
 // A PatroniNode is a PostgreSQL and its Patroni, of a PatroniCluster. Its methods are about the
-// Patroni, which is no parent of the PostgreSQL: they live without each other.
+// Patroni, which is not a parent of the PostgreSQL: they live without each other.
 type PatroniNode struct {
 	server
 	// Link is the way from Patroni to etcd.

@@ -365,7 +365,7 @@ func (s *PostgresServer) Received() (int64, error) {
 	err := await(func() error {
 		rows, err := s.Do("SELECT count(*) FROM pg_stat_wal_receiver")
 		if err == nil && rows[0][0] != "0" {
-			err = errors.New("it goes on to receive")
+			err = errors.New("it continues to receive")
 		}
 		return err
 	})

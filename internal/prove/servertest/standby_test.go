@@ -48,6 +48,6 @@ func TestPostgresStandby(t *testing.T) {
 	old.AwaitStandby(s)
 	awaitRow(t, old, "SELECT string_agg(n, ' ' ORDER BY n) FROM kept", "both new")
 	if got := old.Query("SELECT pg_is_in_recovery()"); got[0][0] != "t" {
-		t.Error("the old primary is no standby")
+		t.Error("the old primary is not a standby")
 	}
 }

@@ -30,8 +30,8 @@ import (
 	"time"
 )
 
-// Limit bounds every wait in a test: what has not happened after it will not happen. It is no
-// measure of speed, and no test asserts that something is faster.
+// Limit bounds every wait in a test: what has not happened after it will not happen. It does not
+// measure speed, and no test asserts that something is faster.
 const Limit = time.Minute
 
 // Must ends the test if err is not nil. Otherwise it costs nothing, so that benchmarks can call it.

@@ -13,7 +13,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// ErrURL is the error of a text that is no URL of this store.
+// ErrURL is the error of a text that is not a URL of this store.
 var ErrURL = errors.New("s3: not the URL of a bucket")
 
 // Form is the form of URLs.

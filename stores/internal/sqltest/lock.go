@@ -193,7 +193,7 @@ func NewCrowd(t testing.TB, stores ...Store) *Crowd {
 func (c *Crowd) GoOn(more int64) {
 	c.t.Helper()
 	want := c.done.Load() + more
-	testkit.Eventually(c.t, "work goes on", func() bool { return c.done.Load() >= want })
+	testkit.Eventually(c.t, "work continues", func() bool { return c.done.Load() >= want })
 }
 
 // End ends the crowd. It has left only records then.

@@ -99,7 +99,7 @@ func (k *Kind) serverRestarts(t *testing.T) {
 }
 
 // A process that is cut off from the server, by a network that refuses or that is silent, keeps
-// others waiting until its leases expire. Its calls fail meanwhile. Then it goes on when the
+// others waiting until its leases expire. Its calls fail meanwhile. Then it continues when the
 // network is back.
 func (k *Kind) cutOff(t *testing.T, lasts time.Duration) {
 	for name, trouble := range map[string]func(*wire.Wire){"cut": (*wire.Wire).Cut, "hang": func(w *wire.Wire) { w.Set(wire.Trouble{Hold: true}, nil) }} {

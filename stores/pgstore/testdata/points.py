@@ -1,5 +1,5 @@
 """Runs examples/python/leader.py, and stops it before or after the statement that DIBS_FAILPOINT
-names, once it leads. It says so on descriptor 3 and waits there to be killed, or goes on when it
+names, once it leads. It says so on descriptor 3 and waits there to be killed, or continues when it
 reads a line."""
 
 import os

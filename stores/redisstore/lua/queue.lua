@@ -60,7 +60,7 @@ local function place(k, token)
 end
 
 -- walk calls f with the places in order, until f returns true. It removes places that
--- have ended. It reads more at a time as it goes on, because thousands may have ended.
+-- have ended. It reads more at a time as it continues, because thousands may have ended.
 local function walk(k, f)
   local at, n, stop = 0, 1, false
   while k.queue > now and not stop do

@@ -65,7 +65,7 @@ module Dibs
         unless user.start_with?(":") && user.size > 1
           bad "the token stands in the password's place and there is no user, as in https://:TOKEN@HOST"
         end
-        bad "the token has a % that is no escape" if user.match?(/%(?!\h\h)/)
+        bad "the token has a % that is not an escape" if user.match?(/%(?!\h\h)/)
         secret = URI.decode_www_form_component(user[1..].gsub("+", "%2B"))
         bad "the token has a line break" if secret.match?(/[\r\n]/n)
       end

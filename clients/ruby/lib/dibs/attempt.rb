@@ -147,7 +147,7 @@ module Dibs
       retrying(claim) { local.claim(claim.wire("look"))[0] }
     end
 
-    # refusal is the error of an answer that is no grant.
+    # refusal is the error of an answer that is not a grant.
     def refusal(claim, answer, waited = 0.0)
       key = claim.shown
       case answer["state"]

@@ -163,7 +163,7 @@ module Dibs
       bad "weight is #{weight.inspect}; it must be 1 to permits" unless weight.is_a?(Integer) && weight.between?(1, permits)
       bad "permits cannot be more than 1 together with at_most_once or max_age" if permits > 1 && (at_most_once || max_age)
       if fingerprint && !fingerprint.to_s.match?(/\A\h{64}\z/)
-        bad "fingerprint is no SHA-256 in 64 hexadecimal digits, such as Digest::SHA256.hexdigest(text)"
+        bad "fingerprint is not a SHA-256 in 64 hexadecimal digits, such as Digest::SHA256.hexdigest(text)"
       end
       Claim.new(key.dup.freeze, ttl: ttl, wait: wait, permits: permits, weight: weight, fingerprint: fingerprint,
                 at_most_once: at_most_once, stop_timeout: stop_timeout, max_lifetime: max_lifetime, max_age: max_age, grace: grace,

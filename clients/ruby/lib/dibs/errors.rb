@@ -89,7 +89,7 @@ module Dibs
   # Unauthorized: the URL has no token, or one that the server does not know.
   class Unauthorized < Refused; end
 
-  # Forbidden: the credential has not the role, or the call names another namespace.
+  # Forbidden: the credential does not have the role, or the call names another namespace.
   class Forbidden < Refused; end
 
   # Overloaded: a bound of the server is reached. Asking again may help.

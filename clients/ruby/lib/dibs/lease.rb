@@ -180,7 +180,7 @@ module Dibs
     end
 
     # settle_in settles with the last statement of a transaction. Until it commits the lease is held,
-    # and then a renewal finds none, which is no loss.
+    # and then a renewal finds none, which is not a loss.
     def settle_in(database, data, retention, proof) # :nodoc:
       raise ArgumentError, "dibs: a key with more than one permit cannot have a record" if data && @claim.permits > 1
 

@@ -12,7 +12,7 @@ module Dibs
       connection = connection.connection if !connection.respond_to?(:exec_params) && connection.respond_to?(:connection)
       connection = connection.raw_connection if connection.respond_to?(:raw_connection)
       unless connection.respond_to?(:exec_params) && connection.respond_to?(:transaction_status)
-        raise ArgumentError, "dibs: #{connection.class} is no connection to PostgreSQL; it must be a PG::Connection, or a class or connection of ActiveRecord"
+        raise ArgumentError, "dibs: #{connection.class} is not a connection to PostgreSQL; it must be a PG::Connection, or a class or connection of ActiveRecord"
       end
       @connection = connection
     end

@@ -52,7 +52,7 @@ func (p *program) completeKeys(cmd *cobra.Command, states ...store.Condition) {
 			// A shell would read another key in another way, or show it in another way.
 			return strings.HasPrefix(k.Name, begun) && cell(k.Name) == k.Name && !slices.Contains(args, k.Name)
 		}}
-		// An error is no answer here: the command itself will report it.
+		// An error is not an answer here: the command itself will report it.
 		_ = p.look(ctx, func(_ *anystore.Store, in store.Inspector) error {
 			for _, q.Conditions = range [][]store.Condition{withoutDone(states), onlyDone(states)} {
 				if len(q.Conditions) == 0 {

@@ -32,7 +32,7 @@ type entryJSON struct {
 	Record    *recordJSON `json:"record,omitempty"`
 	ID        string      `json:"id,omitempty"`
 
-	name      string // the key, even if it is no text
+	name      string // the key, even if it is not text
 	condition store.Condition
 }
 

@@ -308,7 +308,7 @@ func entry(t *testing.T, s store.Inspector, key string) store.Entry {
 	return store.Entry{}
 }
 
-// alive reports whether a process exists and is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(t *testing.T, pid string) bool {
 	t.Helper()
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strings.TrimSpace(pid)).Output()

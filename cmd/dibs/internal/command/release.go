@@ -115,7 +115,7 @@ func forceRelease(ctx context.Context, in store.Inspector, key dibs.Key, id stri
 	return ask(ctx, "force release", func(ctx context.Context) (int, error) { return in.ForceRelease(ctx, key, id) })
 }
 
-// checkPlace refuses what --place cannot be used with, and what is no ID.
+// checkPlace refuses what --place cannot be used with, and what is not an ID.
 func checkPlace(id string, fs *pflag.FlagSet, args []string) error {
 	switch {
 	case len(args) > 0 || fs.Changed("key") || fs.Changed("id") || fs.Changed("glob"):

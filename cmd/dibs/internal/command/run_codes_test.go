@@ -110,7 +110,7 @@ func TestRunUsage(t *testing.T) {
 	}
 }
 
-// TestRunUnusableStore: a file that is no store is reported and not changed. Nothing is run.
+// TestRunUnusableStore: a file that is not a store is reported and not changed. Nothing is run.
 func TestRunUnusableStore(t *testing.T) {
 	tests := map[string]struct {
 		put  func(t *testing.T, path string)

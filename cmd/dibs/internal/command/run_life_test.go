@@ -82,7 +82,7 @@ func TestRunStragglers(t *testing.T) {
 	}
 }
 
-// TestRunLeavesChildren: with --leave-children, a process that the command left goes on after dibs
+// TestRunLeavesChildren: with --leave-children, a process that the command left continues after dibs
 // run has ended, and does not keep the key.
 func TestRunLeavesChildren(t *testing.T) {
 	t.Parallel()
@@ -256,7 +256,7 @@ func (g *guarded) counts(fence uint64) (accepted, refused int) {
 	return g.accepted[fence], g.refused[fence]
 }
 
-// TestRunStopped: the program is stopped for longer than its lease, and its command goes on
+// TestRunStopped: the program is stopped for longer than its lease, and its command continues
 // writing. The guarded resource refuses that after the next holder has written. When the
 // program continues, it ends the command, with 70.
 func TestRunStopped(t *testing.T) {

@@ -52,7 +52,7 @@ func TestMetricsFile(t *testing.T) {
 	if strings.Contains(string(text), "histogram") {
 		t.Errorf("a histogram of one run begins at zero each time:\n%s", text)
 	}
-	for why, name := range map[string]string{"no exporter reads it": "report", "it names no run": ".prom", "its name is no label": "\xff.prom"} {
+	for why, name := range map[string]string{"no exporter reads it": "report", "it names no run": ".prom", "its name is not a label": "\xff.prom"} {
 		if code, _, stderr := b.run(t, "run", "--metrics-file", filepath.Join(dir, name), "k", "--", "true"); code != 64 {
 			t.Errorf("%q was taken for a file, though %s: %d %s", name, why, code, stderr)
 		}

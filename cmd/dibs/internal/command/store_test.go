@@ -20,7 +20,7 @@ func unnamed(t *testing.T) *bench {
 }
 
 // TestAStoreMustBeNamed: a command without a store is refused, runs nothing and makes nothing,
-// whatever the user's folders are. An empty --store is no store.
+// whatever the user's folders are. An empty --store is not a store.
 func TestAStoreMustBeNamed(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{

@@ -17,7 +17,7 @@ import (
 func TestRunInTerminal(t *testing.T) {
 	b := newBench(t)
 	keyboard, terminal := openTerminal(t)
-	// A shell that goes on after the program, in the same terminal.
+	// A shell that continues after the program, in the same terminal.
 	p := b.command()
 	p.Path = "/bin/sh"
 	p.Args = []string{"sh", "-c", `

@@ -42,7 +42,7 @@ func (s *cut) Settle(ctx context.Context, settlements []store.Settlement, errs [
 }
 
 // TestCompleteIsRepeated: a run whose record was written and not answered is completed again, and
-// is no loss of the key, even if no answer comes while the lease lasts.
+// is not a loss of the key, even if no answer comes while the lease lasts.
 func TestCompleteIsRepeated(t *testing.T) {
 	for _, test := range []struct {
 		away time.Duration

@@ -81,7 +81,7 @@ of the proxies is killed with -9.
 	if o.Secret {
 		store = "" // it is in the environment
 	}
-	fmt.Fprintf(out, `The other proxy goes on serving, until Ctrl-C. Send this twice, and look:
+	fmt.Fprintf(out, `The other proxy keeps serving, until Ctrl-C. Send this twice, and look:
 
   curl -i %[1]s/charges -H 'Idempotency-Key: "mine"' -d '{"order":"mine","amount":1999}'
   tail -n 3 %[2]s

@@ -24,8 +24,8 @@ type payments struct {
 	charges map[string][]charge // by order
 	asked   map[string]bool     // orders
 
-	// crash is closed when the order arrives that a proxy is killed for; the service goes
-	// on with it when crashed is closed.
+	// crash is closed when the order arrives that a proxy is killed for; the service continues
+	// with it when crashed is closed.
 	crash, crashed chan struct{}
 	once           sync.Once
 }

@@ -166,7 +166,7 @@ func (p *Process) collect() (ended bool) {
 		switch {
 		case err == syscall.EINTR:
 		case err != nil && !p.ended:
-			p.ended, p.status = true, 126<<8 // nobody knows how it ended, so it is no success
+			p.ended, p.status = true, 126<<8 // nobody knows how it ended, so it is not a success
 			return true
 		case err != nil || pid == 0:
 			return p.ended

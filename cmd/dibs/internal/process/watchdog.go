@@ -67,7 +67,7 @@ func Watchdog() {
 	os.Exit(1)
 }
 
-// succeed starts a watchdog in a group of its own, which goes on in place of this one and with its
+// succeed starts a watchdog in a group of its own, which continues in place of this one and with its
 // pipes. A group's leader cannot leave for a new group.
 func succeed(group int) error {
 	self, err := os.Executable()
@@ -124,7 +124,7 @@ func startWatchdog() (*watchdog, error) {
 }
 
 // stepAside makes the watchdog leave the group, so that the group is empty when the command
-// and its children have ended. The watchdog goes on watching it.
+// and its children have ended. The watchdog continues watching it.
 func (w *watchdog) stepAside() error {
 	if _, err := io.WriteString(w.words, wordAside+" "+strconv.Itoa(syscall.Getpgrp())+"\n"); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (w *watchdog) expect(word string) error {
 	return err
 }
 
-// dismiss ends the watchdog. The group goes on.
+// dismiss ends the watchdog. The group continues.
 func (w *watchdog) dismiss() {
 	_, _ = io.WriteString(w.words, "dismissed\n")
 	_ = w.words.Close()

@@ -120,7 +120,7 @@ func keyPart(s string) (idempotency.KeyFunc, error) {
 			}
 			alternatives = append(alternatives, idempotency.KeyHeader(name))
 		case kind == "json" && strings.HasPrefix(name, "/") && brokenEscape.MatchString(name):
-			return nil, fmt.Errorf("%q is no JSON pointer (RFC 6901): write ~0 for ~, and ~1 for / in a name", name)
+			return nil, fmt.Errorf("%q is not a JSON pointer (RFC 6901): write ~0 for ~, and ~1 for / in a name", name)
 		case name != "" && kind == "json":
 			alternatives = append(alternatives, idempotency.KeyJSON(name))
 		case name != "" && kind == "form":

@@ -152,7 +152,7 @@ routes:
 	}
 }
 
-// TestLoadStopsAfterManyFaults: a file that is no configuration does not keep the proxy busy.
+// TestLoadStopsAfterManyFaults: a file that is not a configuration does not keep the proxy busy.
 func TestLoadStopsAfterManyFaults(t *testing.T) {
 	var text strings.Builder
 	for i := range 1000 {

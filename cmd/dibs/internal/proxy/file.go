@@ -263,7 +263,7 @@ func setNode(node ast.Node, s setting) error {
 	return s.setList(elements)
 }
 
-// scalar returns the text of a node that is no collection.
+// scalar returns the text of a node that is not a collection.
 func scalar(node ast.Node) (string, error) {
 	switch n := node.(type) {
 	case *ast.StringNode:

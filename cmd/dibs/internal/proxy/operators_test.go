@@ -172,7 +172,7 @@ func TestRolesAtTheAdminAddress(t *testing.T) {
 	}
 }
 
-// TestPageSettings: a file of tokens that is not there, and what is no header, is refused.
+// TestPageSettings: a file of tokens that is not there, and what is not a header, is refused.
 func TestPageSettings(t *testing.T) {
 	for _, flags := range [][]string{
 		{"--admin", ":9090", "--admin-tokens", "file"}, {"--admin", ":9090", "--admin-user-header", "a b"},

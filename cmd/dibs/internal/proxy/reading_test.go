@@ -14,7 +14,7 @@ func TestOneReading(t *testing.T) {
 		"two lines, in another order":       {"/", "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n", "Upgrade"},
 		"one line with two offers":          {"/", "Connection: keep-alive\r\nConnection: upgrade\r\nUpgrade: h2c, websocket\r\n", "Upgrade"},
 		"an offer of another protocol":      {"/", "Connection: Upgrade\r\nUpgrade: websocket\r\n", "Upgrade"},
-		"an offer that is no token":         {"/", "Connection: Upgrade\r\nUpgrade: w\xc3\xa9b\r\n", "Upgrade"},
+		"an offer that is not a token":      {"/", "Connection: Upgrade\r\nUpgrade: w\xc3\xa9b\r\n", "Upgrade"},
 		"Connection names a credential":     {"/", "Connection: X-Api-Key\r\nX-Api-Key: RANDOM\r\n", "X-Api-Key"},
 		"Connection names the type":         {"/", "Connection: Content-Type\r\nContent-Type: text/RANDOM\r\n", "Content-Type"},
 		"Connection names a derived key":    {"/hooks", "Connection: X-Event\r\nX-Event: KEY\r\nX_Event: RANDOM\r\n", "X_event"},

@@ -186,7 +186,7 @@ var Sections = func() (titles []string) {
 	return slices.Compact(titles)
 }()
 
-// Section returns the title under which help shows a flag; "" if it is no setting.
+// Section returns the title under which help shows a flag; "" if it is not a setting.
 func Section(f *pflag.Flag) string { return strings.Join(f.Annotations[sectionOf], "") }
 
 // Words returns the words of which a flag is one; nil if it accepts others.

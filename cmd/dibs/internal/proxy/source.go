@@ -25,7 +25,7 @@ type Source struct {
 	// Environ are all variables, as os.Environ returns them. A variable that begins as the proxy's do and
 	// is none of them is a fault.
 	Environ []string
-	// CheckStore returns an error for text that is no URL of a store.
+	// CheckStore returns an error for text that is not a URL of a store.
 	CheckStore func(string) error
 
 	level slog.LevelVar // of the log

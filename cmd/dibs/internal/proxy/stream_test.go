@@ -130,8 +130,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestUnknownLength: an answer whose length is not known in advance, and that is
-// no stream, is stored before its first byte is sent.
+// TestUnknownLength: an answer whose length is not known in advance, and that is not
+// a stream, is stored before its first byte is sent.
 func TestUnknownLength(t *testing.T) {
 	half := make(chan struct{})
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {

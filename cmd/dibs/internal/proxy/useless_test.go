@@ -83,8 +83,8 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"for: mcp\ntool-windows: charge\n| is not TOOL=DURATION",
 		"for: mcp\ntool-windows: [charge=10m, refund=soon]\n| \"soon\" is not a duration",
 		"for: mcp\ntool-windows: charge=500ms\n| from 1s to",
-		"key: json:/params/a~order\n| is no JSON pointer (RFC 6901): write ~0 for ~",
-		"key: header:X-A|json:/a~\n| is no JSON pointer",
+		"key: json:/params/a~order\n| is not a JSON pointer (RFC 6901): write ~0 for ~",
+		"key: header:X-A|json:/a~\n| is not a JSON pointer",
 		"forwarded: true\ntrusted-proxies: 10.0.0.1/8\n| write 10.0.0.0/8",
 		"forwarded: true\ntrusted-proxies: [10.0.0.0/33]\n| such as 10.0.0.0/8",
 		"forwarded: true\ntrusted-proxies: gateway\n| neither an IP address",
@@ -128,7 +128,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 	}
 }
 
-// TestSettingsThatCanWork: what looks like a contradiction and is none is no fault.
+// TestSettingsThatCanWork: what looks like a contradiction and is none is not a fault.
 func TestSettingsThatCanWork(t *testing.T) {
 	for _, text := range []string{
 		"listen: :0\nadmin: :0\n",

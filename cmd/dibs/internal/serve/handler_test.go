@@ -277,7 +277,7 @@ func TestCallsHaveABound(t *testing.T) {
 	}
 }
 
-// TestARefusalReachesAClientThatStillSends: the client reads it although its body goes on.
+// TestARefusalReachesAClientThatStillSends: the client reads it although its body continues.
 func TestARefusalReachesAClientThatStillSends(t *testing.T) {
 	r := start(t, inMemory(t), nil)
 	conn, err := net.Dial("tcp", r.Listener.Addr().String())

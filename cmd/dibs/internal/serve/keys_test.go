@@ -72,7 +72,7 @@ func TestKeysBelongToTheirNamespace(t *testing.T) {
 	for _, err := range over.List(t.Context(), store.Query{}) {
 		testkit.Check(t, err)
 	}
-	if _, err := over.Forget(t.Context(), dibs.Key{Namespace: "shop", Name: "r"}, ""); err == nil || !strings.Contains(err.Error(), "has not the role act") {
+	if _, err := over.Forget(t.Context(), dibs.Key{Namespace: "shop", Name: "r"}, ""); err == nil || !strings.Contains(err.Error(), "does not have the role act") {
 		t.Errorf("a credential that may look forgets: %v", err)
 	}
 }

@@ -124,7 +124,7 @@ func (s *Server) Guard(role credential.Role, h func(http.ResponseWriter, *http.R
 		case s.isForeign(by):
 			s.options.Refuse(w, r, http.StatusForbidden, "The credential is for another namespace than the server.")
 		case role != "" && !by.May(role):
-			s.options.Refuse(w, r, http.StatusForbidden, fmt.Sprintf("The credential %s has not the role %s.", by.Name, role))
+			s.options.Refuse(w, r, http.StatusForbidden, fmt.Sprintf("The credential %s does not have the role %s.", by.Name, role))
 		case s.isStopping() && r.Method == http.MethodPost:
 			w.Header().Set("Connection", "close")
 			s.options.Refuse(w, r, http.StatusServiceUnavailable, "")

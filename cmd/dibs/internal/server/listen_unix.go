@@ -18,7 +18,7 @@ import (
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&fs.ModeSocket == 0 {
-			return nil, fmt.Errorf("%s is there and is no socket", path)
+			return nil, fmt.Errorf("%s is there and is not a socket", path)
 		}
 		conn, err := net.Dial("unix", path)
 		if err == nil {

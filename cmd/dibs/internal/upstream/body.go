@@ -10,7 +10,7 @@ import (
 )
 
 // lastingBody is a request's body for several attempts. net/http closes the body of a failed
-// request, but a body that was not read can be sent by the next attempt. nil is no body.
+// request, but a body that was not read can be sent by the next attempt. nil is not a body.
 type lastingBody struct {
 	data  []byte                        // the whole body, if it was read in advance
 	again func() (io.ReadCloser, error) // the request's GetBody

@@ -25,7 +25,7 @@ type rude struct {
 }
 
 // turn is what the origin does with one request on a connection. It returns
-// whether the connection goes on.
+// whether the connection continues.
 type turn func(c *net.TCPConn, r *bufio.Reader) bool
 
 // newRude starts an origin that deals with the i-th connection's requests by

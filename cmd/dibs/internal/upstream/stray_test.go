@@ -18,7 +18,7 @@ func TestStray(t *testing.T) {
 		"after a 204":             "HTTP/1.1 204 No Content\r\n\r\n" + stray,
 		"after a body":            "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n" + stray,
 		"a part of its header":    "HTTP/1.1 204 No Content\r\n\r\n" + stray[:20],
-		"what is no HTTP at all":  "HTTP/1.1 204 No Content\r\n\r\n" + "\x00",
+		"what is not HTTP at all": "HTTP/1.1 204 No Content\r\n\r\n" + "\x00",
 		"an informational answer": "HTTP/1.1 204 No Content\r\n\r\n" + "HTTP/1.1 103 Early Hints\r\n\r\n" + stray,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,7 +7,7 @@ type Bug string
 const (
 	None Bug = ""
 
-	// Wakes is no mistake: it makes the other kind of store, which pushes no grants and
+	// Wakes is not a mistake: it makes the other kind of store, which pushes no grants and
 	// skips no waiter.
 	Wakes Bug = "none, and wakes"
 
@@ -66,7 +66,7 @@ const (
 	GraceNotSetAnew      Bug = "reserving again does not start the count anew"          // ON CONFLICT DO UPDATE SET expires.
 	GraceForEach         Bug = "each dead place costs its Grace"                        // Each place has its own count.
 	GraceOutlastsGrant   Bug = "a grant does not start the count of graces anew"        // The mark is cleared when the queue is empty.
-	GraceOutlastsQueue   Bug = "the count of graces goes on when there is no place"     // It is a column of the key.
+	GraceOutlastsQueue   Bug = "the count of graces continues when there is no place"   // It is a column of the key.
 	ClaimClearsGrace     Bug = "a claim without a Grace takes the place's away"         // grace = excluded.grace.
 	GraceSetTooEarly     Bug = "a claim that is not granted sets the Grace"             // It is written before the turn is known.
 	PushSetsNoGrace      Bug = "a pushed grant does not set the Grace"                  // The Grace is written only by a claim that is granted.
