@@ -166,8 +166,10 @@ class Batcher:
         if not item.sent and now - last >= SLOW:
             more = threading.Thread(target=self._drain, name="dibs batch", daemon=True)
             self._since[-1] = now  # so that no other caller starts one
-            with contextlib.suppress(RuntimeError):  # the program ends
+            try:
                 more.start()
+            except RuntimeError:  # the program ends, and no thread begins any more
+                self._drain()
 
     def run(self) -> None:
         while not self._stopped:

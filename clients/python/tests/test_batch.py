@@ -200,6 +200,17 @@ class BatchTest(Case):
         asyncio.run(main())
         self.assertTrue(self.server.free(self.key))
 
+    def test_a_task_leaves_a_closed_client_when_the_program_ends(self):
+        self.over = self.connect(timeout=support.LIMIT)
+
+        async def main():
+            lease = await self.over.aio.acquire(self.key, ttl=600)
+            await asyncio.to_thread(self.close_over)
+            with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+                await lease.release()
+        asyncio.run(main())
+        self.assertTrue(self.server.free(self.key))
+
     def test_a_claim_that_was_not_sent_is_never_sent(self):
         self.hold_back(calls=2)
         with mock.patch.object(dibs.batch, "SLOW", support.LIMIT):
