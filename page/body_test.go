@@ -78,7 +78,7 @@ func TestBodyOf(t *testing.T) {
 	r.page.options.ShowBodies = true
 	key := store.Key{Name: "http:GQ0p0hV7Hq3b8QkHn1oSLg:k"}
 	r.record(key, []byte("of another program"))
-	if _, text := r.do("GET", "/page/key?"+linkOf(key), "", ""); !strings.Contains(text, "no answer that this version can read") {
+	if _, text := r.do("GET", "/page/key?"+linkOf(key), "", ""); !strings.Contains(text, "not an answer that this version can read") {
 		t.Errorf("a foreign record is shown as %s", text)
 	}
 }

@@ -93,7 +93,7 @@ func TestRunUsage(t *testing.T) {
 		"once and permits":     {[]string{"--once-per=1h", "--permits=2", "k", "--", "touch", "ran"}, "once-per: it cannot be used together with --permits"},
 		"memory":               {[]string{"--store=memory:", "k", "--", "touch", "ran"}, "excludes no other process"},
 		"no scheme":            {[]string{"--store=dibs.db", "k", "--", "touch", "ran"}, "has no scheme"},
-		"an unknown scheme":    {[]string{"--store=fax:123", "k", "--", "touch", "ran"}, "is no scheme of a store"},
+		"an unknown scheme":    {[]string{"--store=fax:123", "k", "--", "touch", "ran"}, "is not a scheme of a store"},
 		"a bad namespace":      {[]string{"--namespace=a b", "k", "--", "touch", "ran"}, "the namespace"},
 	}
 	for name, test := range tests {
