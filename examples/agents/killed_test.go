@@ -77,9 +77,12 @@ func TestKilled(t *testing.T) {
 		t.Errorf("%d charges", n)
 	}
 	// An operator, who has seen the charge, says so as the guide does.
-	command := regexp.MustCompile(`dibs resolve --id ID (--status=200 .*?) '(\{.*\})'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
-	args := append([]string{"resolve", "--yes", flags[0], "--id", callers[0].instance}, strings.Fields(command[1])...)
-	out, err := exec.Command("dibs", append(args, command[2])...).CombinedOutput()
+	command := regexp.MustCompile(`dibs resolve --id ID --text '([^']*)'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
+	if command == nil {
+		t.Fatal("the guide does not say how an operator resolves it")
+	}
+	args := []string{"resolve", "--yes", flags[0], "--id", callers[0].instance, "--text", command[1]}
+	out, err := exec.Command("dibs", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("dibs resolve: %v: %s", err, out)
 	}

@@ -99,7 +99,8 @@ func TestRelease(t *testing.T) {
 	servers := servertest.NewScope()
 	t.Cleanup(servers.Close)
 	env = append(env, "REDIS="+servertest.Redis(servers, nil).URL(), "POSTGRES="+servertest.Postgres(servers, nil).URL(),
-		"MYSQL="+servertest.MariaDB(servers, nil).URL(), "ETCD="+servertest.Etcd(servers, nil).URL())
+		"MYSQL="+servertest.MariaDB(servers, nil).URL(), "ETCD="+servertest.Etcd(servers, nil).URL(),
+		"S3="+servertest.S3(servers).Store(""), "AWS_ACCESS_KEY_ID="+servertest.S3Access, "AWS_SECRET_ACCESS_KEY="+servertest.S3Secret)
 	isVersion := func(t *testing.T, program string) {
 		if said := run(t, ".", nil, program, "--version"); !strings.HasPrefix(said, filepath.Base(program)+" "+*version) {
 			t.Errorf("it says %q, want %s %s", said, filepath.Base(program), *version)

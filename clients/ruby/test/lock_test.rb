@@ -226,14 +226,14 @@ class LockTest < Case
 
     def threads? = true
 
-    def call(_, renewals, **)
+    def call_all(_, renewals, **)
       calls << renewals.size
       if @first
         @first = false
         begun << 1
         go.pop
       end
-      [renewals.map { {} }, Dibs.now]
+      renewals.map { [{}, Dibs.now] }
     end
   end
 
