@@ -246,7 +246,7 @@ test("what is not dibs serve is refused", async () => {
     [200, "application/json", "{"], [302, "text/html", ""]]) {
     const stranger = http.createServer((_, response) => response.writeHead(status, { "content-type": type }).end(body)).listen(0, "127.0.0.1");
     await new Promise((resolve) => stranger.once("listening", resolve));
-    await assert.rejects(dibs.connect(`http://127.0.0.1:${stranger.address().port}`).lock("k", fail), (e) => e instanceof dibs.RefusedError && /no dibs serve/.test(e.message));
+    await assert.rejects(dibs.connect(`http://127.0.0.1:${stranger.address().port}`).lock("k", fail), (e) => e instanceof dibs.RefusedError && /not dibs serve/.test(e.message));
     stranger.close();
     stranger.closeAllConnections();
   }

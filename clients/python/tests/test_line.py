@@ -274,7 +274,7 @@ class LineTest(Case):
                             client.sendall(text)
                 threading.Thread(target=answer, daemon=True).start()
                 keys = dibs.connect(f"http://127.0.0.1:{listener.getsockname()[1]}")  # close would wait for the undo
-                self.assertIn("no dibs serve", str(self.refused(dibs.Refused, keys=keys)))
+                self.assertIn("not dibs serve", str(self.refused(dibs.Refused, keys=keys)))
 
     def test_a_bound_of_the_server_is_overloaded(self):
         server = self.serve("--max-waiters", "1")

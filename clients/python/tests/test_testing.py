@@ -51,7 +51,7 @@ class Table:
         self.refuses(dibs.Held, self.lock, wait=0)
         self.refuses(dibs.Held, self.lock, wait=0.02)
         lease.release()
-        self.lock(wait=0)
+        self.lock(wait=10)  # the place of the call before may not be undone yet
 
     def test_what_an_abandoned_lease_leaves(self):
         self.keys.acquire(self.key, permits=2).abandon()
