@@ -130,7 +130,7 @@ test("what is refused", { skip }, async () => {
     await server.free(key);
   }
   await keys.lock(unique(), async (lease) => {
-    await assert.rejects(lease.completeIn({}, "record"), /no client of pg/);
+    await assert.rejects(lease.completeIn({}, "record"), /not a client of pg/);
     await assert.rejects(lease.completeIn({ query() {}, totalCount: 1 }, "record"), /is a pool/);
     await assert.rejects(lease.completeIn(app, 42), TypeError);
     await assert.rejects(lease.completeIn(app, "record", { kept: 1 }), /there are keep/);
