@@ -426,8 +426,7 @@ func refusalsAreJSONRPC(t *testing.T) {
 }
 
 // TestWhatACallBecomesIsCounted: the memory that reading a call takes is part of MaxBodyMemory: its
-// params are held as a part of the message, as members, and for the digest. A call that finds no room
-// now is asked for again, and is not another call.
+// params are held three times. A call that finds no room now is asked for again.
 func TestWhatACallBecomesIsCounted(t *testing.T) {
 	for name, value := range map[string]string{
 		"a long text":       `"` + strings.Repeat("x", 900<<10) + `"`,

@@ -75,7 +75,7 @@ type Actor struct {
 	TTL, PlaceTTL time.Duration
 	// Timeout bounds a call without a client.
 	Timeout time.Duration
-	// Patience is how long a caller waits who has no other limit. 0: until it has its turn.
+	// Patience is how long a caller without another limit waits. 0: until it has its turn.
 	Patience time.Duration
 	// Pushes says that the store pushes grants.
 	Pushes bool

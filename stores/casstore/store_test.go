@@ -198,7 +198,7 @@ func TestUnusedStoreMakesNoCalls(t *testing.T) {
 }
 
 // TestDistantClockReachesTheEndOfALease: with each tick the time of a call is lost. The process that
-// asked for a key moves the clock until the lease is over all the same, so that who comes later has it.
+// asked for a key moves the clock until the lease is over all the same, so that a later caller has it.
 func TestDistantClockReachesTheEndOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &casstore.Memory{}

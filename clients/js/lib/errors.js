@@ -1,7 +1,5 @@
 // The errors of the client.
 
-import { show } from "./arguments.js";
-
 // DibsError is the class of all errors of this library, except the TypeError of a wrong argument.
 // key is the key of the call. A message names it, or with secretKeys its digest. What may be a secret is
 // not an enumerable property, because errors end up in logs.
@@ -155,7 +153,7 @@ export function refusal(claim, answer, core, waited = 0) {
     case "unknown":
       return new UnknownError(`dibs: the outcome of the attempt ${answer.id} on the key ${shown} is unknown; an operator must resolve it`, { key, id: answer.id });
     default:
-      return new RefusedError(`dibs: the key ${shown}: the server answers with the state ${show(answer.state)}`, { key });
+      return new RefusedError(`dibs: the key ${shown}: the server answers with the state ${JSON.stringify(answer.state)}`, { key });
   }
 }
 
