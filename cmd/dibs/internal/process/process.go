@@ -114,6 +114,7 @@ func Start(c Command) (*Process, error) {
 	if !piped(c.Stdin) && !piped(c.Stdout) {
 		p.terminal.give()
 	}
+	p.terminal.listenEarly()
 	if err := p.cmd.Start(); err != nil {
 		signal.Stop(changes)
 		p.terminal.close(0)

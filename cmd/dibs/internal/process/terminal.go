@@ -66,8 +66,21 @@ func (t *terminal) takeBack() bool {
 	return (front == t.command || gone) && unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.own) == nil
 }
 
-// listen starts to receive the signals of job control. Call it after the command has started,
-// because a command inherits an ignored signal.
+// listenEarly starts to receive the signals of job control before the command starts, so that none
+// stops this program alone. Those that are ignored can wait until listen: a command inherits that.
+func (t *terminal) listenEarly() {
+	if t == nil {
+		return
+	}
+	for _, s := range jobSignals {
+		if !signal.Ignored(s) {
+			signal.Notify(t.stops, s)
+		}
+	}
+}
+
+// listen starts to receive the signals of job control, and SIGCONT. Call it after the command has
+// started.
 func (t *terminal) listen() {
 	if t != nil {
 		signal.Notify(t.stops, jobSignals...)
