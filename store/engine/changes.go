@@ -59,20 +59,37 @@ func (b *Batch) Changes() *Changes {
 	return c
 }
 
+// Whole returns all that there is of a key after the Changes, for stores that write keys as a whole.
+// Saved progress and the data of the record are in their Steps.
+func (b *Batch) Whole(k string) (row Row, leases []Lease, places []Place) {
+	st := b.states[k]
+	for _, p := range st.queue.places {
+		places = append(places, *p)
+	}
+	return st.Row(), st.apart(), places
+}
+
+// apart returns the leases that have rows of their own.
+func (st *State) apart() (all []Lease) {
+	for _, l := range st.leases.all {
+		if l.Permits != 1 || st.nextFence != nil {
+			all = append(all, l)
+		}
+	}
+	if st.abandoned != nil {
+		all = append(all, *st.abandoned)
+	}
+	return all
+}
+
 func (st *State) changes(c *Changes) {
 	row := func(fields ...any) []any { return append([]any{st.k}, fields...) }
 	if w := st.Row(); st.was.There && w != st.was {
 		c.Rows = append(c.Rows, row(w.Fields()...))
 	}
-	all, left := st.leases.all, map[leaseID]bool{}
-	if st.abandoned != nil {
-		all = append(all[:len(all):len(all)], *st.abandoned)
-	}
+	all, left := st.apart(), map[leaseID]bool{}
 	for i := range all {
 		l := &all[i]
-		if l.Permits == 1 && !l.Abandoned && st.nextFence == nil {
-			continue // it is in the key's row
-		}
 		id := leaseID{l.Token, l.Abandoned}
 		left[id] = true
 		if was := st.others[id]; was == nil || *was != *l {

@@ -20,27 +20,27 @@ const (
 // Place is a row of a queue: a reserved place, or a waiter. A waiter that claims from a
 // reserved place has its Seq. Times are the server's, in microseconds.
 type Place struct {
-	Seq   int64 // its number: places are served in this order
-	Token store.Token
-	Kind  int64
-	Ends  int64
-	Owner string
+	Seq   int64       `json:",omitzero"` // its number: places are served in this order
+	Token store.Token `json:",omitzero"`
+	Kind  int64       `json:",omitzero"`
+	Ends  int64       `json:",omitzero"`
+	Owner string      `json:",omitzero"`
 
 	// Of a waiter: its claim, and the process that its grant is pushed to; 0: it is woken. The number
 	// of a process that relays is negative.
-	TTL, Permits, Weight int64
-	Once                 bool
-	MaxAge               int64
-	Process              int64
-	Fingerprint          store.Fingerprint
+	TTL, Permits, Weight int64             `json:",omitzero"`
+	Once                 bool              `json:",omitzero"`
+	MaxAge               int64             `json:",omitzero"`
+	Process              int64             `json:",omitzero"`
+	Fingerprint          store.Fingerprint `json:",omitzero"`
 
 	// Grace is how long a reserved place may block an idle key; 0: until it expires. Of a waiter
 	// it is the new Grace of the reserved place when the waiter is granted; 0: no new one.
-	Grace int64
-	Asked int64 // when a reserved place was claimed last
+	Grace int64 `json:",omitzero"`
+	Asked int64 `json:",omitzero"` // when a reserved place was claimed last
 
 	// No columns:
-	Unreachable bool // its process does not listen
+	Unreachable bool `json:"-"` // its process does not listen
 	woken       bool // since it asked last
 }
 

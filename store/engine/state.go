@@ -11,16 +11,16 @@ import (
 // Lease is a lease of a key, or the last lease that was abandoned. Then Attempt is how many were
 // abandoned in a row. Times are the server's, in microseconds.
 type Lease struct {
-	Token           store.Token
-	Abandoned       bool
-	Fence, Attempt  int64
-	Since, Ends     int64 // Ends is 0 if a transaction of the application settled it
-	Once            bool
-	Seq             int64 // the number of the reserved place at which it was granted; 0: none
-	Inherits        int64 // the fence under which the progress was saved that it inherits; 0: none
-	Permits, Weight int64
-	Fingerprint     store.Fingerprint
-	Owner           string
+	Token           store.Token       `json:",omitzero"`
+	Abandoned       bool              `json:",omitzero"`
+	Fence, Attempt  int64             `json:",omitzero"`
+	Since, Ends     int64             `json:",omitzero"` // Ends is 0 if a transaction of the application settled it
+	Once            bool              `json:",omitzero"`
+	Seq             int64             `json:",omitzero"` // the number of the reserved place at which it was granted; 0: none
+	Inherits        int64             `json:",omitzero"` // the fence under which the progress was saved that it inherits; 0: none
+	Permits, Weight int64             `json:",omitzero"`
+	Fingerprint     store.Fingerprint `json:",omitzero"`
+	Owner           string            `json:",omitzero"`
 }
 
 // LeaseColumns are the columns of the Fields of a Lease.
@@ -36,20 +36,20 @@ func (l *Lease) Fields() []any {
 
 // Record is the record of a key, without its data.
 type Record struct {
-	Token         store.Token
-	Written, Ends int64 // Ends is 0 if there is no record
-	Fingerprint   store.Fingerprint
+	Token         store.Token       `json:",omitzero"`
+	Written, Ends int64             `json:",omitzero"` // Ends is 0 if there is no record
+	Fingerprint   store.Fingerprint `json:",omitzero"`
 }
 
 // Row is a key's row. It has the lease of a key with one permit. Leases of keys with more permits
 // have rows of their own.
 type Row struct {
-	There     bool  // it is in the table
-	Fence     int64 // the highest of the key
-	Busy      bool  // other tables have rows of the key
-	IdleSince int64 // since when a reserved place has blocked the idle key; 0: none does
-	Holder    Lease
-	Record    Record
+	There     bool   `json:"-"`         // it is in the table
+	Fence     int64  `json:",omitzero"` // the highest of the key
+	Busy      bool   `json:",omitzero"` // other tables have rows of the key
+	IdleSince int64  `json:",omitzero"` // since when a reserved place has blocked the idle key; 0: none does
+	Holder    Lease  `json:",omitzero"`
+	Record    Record `json:",omitzero"`
 }
 
 // RowColumns are the columns of the Fields of a Row.

@@ -1,9 +1,11 @@
 package casstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -118,12 +120,6 @@ func (s *Store) Close() error {
 // Batching implements store.Batcher: each key is an object, so a batch saves nothing.
 func (s *Store) Batching() store.Batching { return store.Batching{Direct: true} }
 
-// loaded is an object as it was read.
-type loaded struct {
-	body    *body
-	version string
-}
-
 // work is a step: it reads the objects of the batch's keys, decides, and writes what changed.
 // Only a sweep changes several keys in one step. It passes those over that another step changed.
 func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do func()) error {
@@ -134,7 +130,7 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 		var late error
 		var clock sync.WaitGroup
 		clock.Go(func() { least, most, late = s.options.Clock.Now(ctx) })
-		objects, absent, err := s.load(ctx, b, wrote)
+		objects, absent, err := s.load(ctx, b.Wants)
 		clock.Wait()
 		if err == nil {
 			err = late
@@ -146,24 +142,25 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 		if err != nil {
 			return err
 		}
-		if objects == nil {
-			return nil // the write had arrived, although its answer was a conflict
+		for _, o := range objects {
+			if wrote != "" && o.Nonce == wrote {
+				return nil // the write had arrived, although its answer was a conflict
+			}
 		}
 		b.Limit = math.MaxInt64
 		b.Begin()
-		for k, o := range objects {
-			b.AddRow(k, o.body.row)
-		}
 		b.Now(least, most, 1)
 		for k, o := range objects {
-			o.body.load(b, k)
+			o.load(b, k)
 		}
 		do()
-		changes := b.Changes()
+		for _, step := range b.Changes().Steps {
+			objects[step.K].step(&step)
+		}
 		conflict := false
 		for k, o := range objects {
-			changed := o.body.apply(changes, k)
-			s.ticker.need(s, o.body.ends(), least)
+			o.Row, o.Leases, o.Places = b.Whole(k)
+			s.ticker.need(s, o.ends(), least)
 			if how >= remote.Looking {
 				continue
 			}
@@ -172,7 +169,7 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 				continue
 			}
 			wrote = rand.Text()
-			err := s.write(ctx, how, k, o, changed, least, most, wrote)
+			err := s.write(ctx, how, k, o, least, most, wrote)
 			switch {
 			case errors.Is(err, ErrConflict):
 				conflict = true
@@ -194,63 +191,68 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 	}
 }
 
-// load reads the objects of the batch's keys, and reports whether one is absent. It returns nil if
-// the object of the only key is as the last write left it.
-func (s *Store) load(ctx context.Context, b *engine.Batch, wrote string) (objects map[string]*loaded, absent bool, err error) {
+// load reads the objects of keys, and reports whether one is absent.
+func (s *Store) load(ctx context.Context, keys engine.Tokens) (objects map[string]*body, absent bool, err error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	var failed error
-	objects = make(map[string]*loaded, len(b.Wants))
+	objects = make(map[string]*body, len(keys))
 	slots := make(chan struct{}, reads)
-	for k := range b.Wants {
+	for k := range keys {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			raw, version, err := s.kv.Get(ctx, nameOf(k))
-			var of *body
-			if err == nil {
-				of, err = decode(raw)
-			}
+			o, failed := s.read(ctx, k)
 			mu.Lock()
 			defer mu.Unlock()
-			objects[k], absent = &loaded{body: of, version: version}, absent || version == ""
-			if err != nil {
-				failed = err
+			if objects[k] = o; failed != nil {
+				err = failed
+			} else if o.version == "" {
+				absent = true
 			}
 		})
 	}
 	all.Wait()
-	if failed != nil {
-		return nil, false, failed
+	return objects, absent, err
+}
+
+// read reads the object of a key. That of a key without one is as encoded from nothing.
+func (s *Store) read(ctx context.Context, k string) (*body, error) {
+	raw, version, err := s.kv.Get(ctx, nameOf(k))
+	if err != nil {
+		return nil, err
 	}
-	if len(objects) == 1 && wrote != "" {
-		for _, o := range objects {
-			if o.body.Nonce == wrote {
-				return nil, false, nil
-			}
-		}
+	if version == "" {
+		raw = []byte("{}")
 	}
-	return objects, absent, nil
+	o := &body{raw: raw, version: version}
+	if err := json.Unmarshal(raw, o); err != nil {
+		return nil, fmt.Errorf("casstore: an object is not the body of a key: %w", err)
+	}
+	return o, nil
 }
 
 // write writes what changed of a key, or deletes its object if the key has been free for long.
-func (s *Store) write(ctx context.Context, how remote.Load, k string, o *loaded, changed bool, least, most int64, nonce string) error {
-	since := o.body.FreeSince
+func (s *Store) write(ctx context.Context, how remote.Load, k string, o *body, least, most int64, nonce string) error {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	changed := !bytes.Equal(raw, o.raw)
 	switch {
-	case !o.body.free():
-		o.body.FreeSince = 0
-	case since == 0:
-		o.body.FreeSince = most
-	case how == remote.Passing && !changed && since+keepFree <= least && !s.keeps:
+	case !o.free():
+		o.FreeSince = 0
+	case o.FreeSince == 0:
+		o.FreeSince = most
+	case how == remote.Passing && !changed && o.FreeSince+keepFree <= least && !s.keeps:
 		return s.kv.Delete(ctx, nameOf(k), o.version)
 	}
 	// What is settled in vain may be a claim that is still on its way. It must not find the object as
 	// it was.
-	if !changed && how != remote.Locking && (o.body.FreeSince == since || o.version == "") {
+	if !changed && how != remote.Locking {
 		return nil
 	}
-	raw, err := o.body.encode(nonce)
-	if err != nil {
+	o.Nonce = nonce
+	if raw, err = json.Marshal(o); err != nil {
 		return err
 	}
 	if len(raw) > s.options.MaxObject {
