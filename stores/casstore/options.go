@@ -56,11 +56,12 @@ func (o *Options) withDefaults(kv KV) (Options, error) {
 	case d.PruneEvery > 0 && d.PruneEvery < time.Second:
 		return d, fmt.Errorf("casstore: Options.PruneEvery is %v; it must be at least 1s, or negative", d.PruneEvery)
 	}
-	switch {
-	case d.ReadOnly:
-		d.Clock, d.PruneEvery = standing{NewRegister(kv, nil)}, -1
-	case d.Clock == nil:
-		d.Clock = NewRegister(kv, &RegisterOptions{Tick: d.Tick})
+	if d.Clock == nil || d.ReadOnly {
+		r := NewRegister(kv, &RegisterOptions{Tick: d.Tick})
+		r.stands, d.Clock = d.ReadOnly, r
+	}
+	if d.ReadOnly {
+		d.PruneEvery = -1
 	}
 	return d, nil
 }

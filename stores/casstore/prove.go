@@ -31,42 +31,36 @@ type probe struct {
 func prove(ctx context.Context, kv KV) (keeps bool, err error) {
 	p := &probe{kv, "probe/" + strings.ToLower(rand.Text())}
 	_, first, err := p.race(ctx, "")
-	if err != nil {
-		return false, err
+	if err == nil {
+		err = p.refuses(ctx, "", "an object was made although there was one")
 	}
-	_, err = kv.Put(ctx, p.name, text(), "")
-	if err := refused("an object was made although there was one", err); err != nil {
+	if err != nil {
 		return false, err
 	}
 	last, second, err := p.race(ctx, first)
+	switch {
+	case err != nil:
+	case second == first:
+		err = wrong("two states of an object have one version")
+	default:
+		err = p.refuses(ctx, first, "an object was replaced although it had changed")
+	}
 	if err != nil {
 		return false, err
 	}
-	if second == first {
-		return false, wrong("two states of an object have one version")
-	}
-	_, err = kv.Put(ctx, p.name, text(), first)
-	if err := refused("an object was replaced although it had changed", err); err != nil {
-		return false, err
-	}
-	switch err = kv.Delete(ctx, p.name, first); {
-	case err == nil:
-		keeps = true
-	case !errors.Is(err, ErrConflict):
-		return false, err
-	default:
-		if err := p.reads(ctx, last, second); err != nil {
-			return false, err
-		}
-		if err := kv.Delete(ctx, p.name, second); err != nil {
-			return false, err
+	err = kv.Delete(ctx, p.name, first)
+	if keeps = err == nil; errors.Is(err, ErrConflict) {
+		if err = p.reads(ctx, last, second); err == nil {
+			err = kv.Delete(ctx, p.name, second)
 		}
 	}
-	if err := p.reads(ctx, nil, ""); err != nil {
-		return false, err
+	if err == nil {
+		err = p.reads(ctx, nil, "")
 	}
-	_, err = kv.Put(ctx, p.name, text(), second)
-	return keeps, refused("an object was replaced although there was none", err)
+	if err == nil {
+		err = p.refuses(ctx, second, "an object was replaced although there was none")
+	}
+	return keeps, err
 }
 
 // race has writers replace the object with that version at once, until one does, and returns what
@@ -109,8 +103,9 @@ func (p *probe) reads(ctx context.Context, want []byte, version string) error {
 	return err
 }
 
-// refused returns nil if a write was refused whose condition does not hold.
-func refused(what string, err error) error {
+// refuses writes the object, which must be refused, because its version is another one.
+func (p *probe) refuses(ctx context.Context, version, what string) error {
+	_, err := p.kv.Put(ctx, p.name, text(), version)
 	switch {
 	case err == nil:
 		return wrong(what)

@@ -38,8 +38,9 @@ type Clock interface {
 // is planned, the process waits for that one: its own would void the time that has been counted
 // towards it.
 type Register struct {
-	kv KV
-	o  RegisterOptions
+	kv     KV
+	o      RegisterOptions
+	stands bool // the process writes nothing, so its time is the number as it was written last
 
 	mu    sync.Mutex
 	state registerState
@@ -109,7 +110,10 @@ func (r *Register) Now(ctx context.Context) (least, most int64, err error) {
 			r.most = most
 		}
 		r.mu.Unlock()
-		if fresh {
+		switch {
+		case r.stands:
+			return max(s.Now, 1), max(s.Now, 1), nil
+		case fresh:
 			return s.Now, most, nil
 		}
 		planned := time.Duration(s.Next) * time.Microsecond
@@ -131,32 +135,26 @@ func (r *Register) Now(ctx context.Context) (least, most int64, err error) {
 // Tick implements Clock. The process that moved the register last does it again, because the time
 // of a call is lost to any other. Another process does it if that one is late.
 func (r *Register) Tick(ctx context.Context, next time.Duration) (now int64, err error) {
-	err = r.tick(ctx, next)
+	age, mine := r.age()
+	moves := mine && (age >= r.o.Tick/2 || next == 0)
+	if !moves && next > 0 {
+		err = r.read(ctx)
+		age, _ = r.age()
+		moves = err == nil && age >= r.o.Tick*3/2
+	}
+	if moves {
+		err = r.move(ctx, next)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.Now, err
 }
 
-func (r *Register) tick(ctx context.Context, next time.Duration) error {
+// age returns how long the process has had the state, and whether it wrote it.
+func (r *Register) age() (age time.Duration, mine bool) {
 	r.mu.Lock()
-	passed, mine, known := r.o.Monotonic()-r.at, r.mine, r.known != ""
-	r.mu.Unlock()
-	switch {
-	case known && mine && passed >= r.o.Tick/2, known && mine && next == 0:
-		return r.move(ctx, next)
-	case next == 0:
-		return nil
-	}
-	if err := r.read(ctx); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	passed = r.o.Monotonic() - r.at
-	r.mu.Unlock()
-	if passed < r.o.Tick*3/2 {
-		return nil
-	}
-	return r.move(ctx, next)
+	defer r.mu.Unlock()
+	return r.o.Monotonic() - r.at, r.mine
 }
 
 // read reads the register, and makes it if there is none.
@@ -165,24 +163,36 @@ func (r *Register) read(ctx context.Context) error {
 		sent := r.o.Monotonic()
 		raw, version, err := r.kv.Get(ctx, registerName)
 		received := r.o.Monotonic()
-		if err != nil {
+		var s registerState
+		switch {
+		case err != nil:
 			return err
-		}
-		if version == "" {
-			s := registerState{Now: max(r.o.Wall().UnixMicro(), 1), Nonce: rand.Text()}
-			if _, err := r.kv.Put(ctx, registerName, encodeRegister(s), ""); err != nil && !errors.Is(err, ErrConflict) {
+		case version != "":
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return fmt.Errorf("casstore: the object %q is not a clock: %w", registerName, err)
+			}
+			if r.learn(s, version, sent, received, false) {
+				return nil
+			}
+		case r.stands:
+			return nil
+		default:
+			s.Now = max(r.o.Wall().UnixMicro(), 1)
+			if _, err := r.put(ctx, &s, ""); err != nil && !errors.Is(err, ErrConflict) {
 				return err
 			}
-			continue
-		}
-		s, err := decodeRegister(raw)
-		if err != nil {
-			return err
-		}
-		if r.learn(s, version, sent, received, false) {
-			return nil
 		}
 	}
+}
+
+// put writes a state.
+func (r *Register) put(ctx context.Context, s *registerState, version string) (string, error) {
+	s.Nonce = rand.Text()
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return "", err
+	}
+	return r.kv.Put(ctx, registerName, raw, version)
 }
 
 // learn takes a state that was asked for and received then. It returns false if the process knew
@@ -220,8 +230,8 @@ func (r *Register) move(ctx context.Context, next time.Duration) error {
 	r.mu.Unlock()
 	sent := r.o.Monotonic()
 	s.Now += max((sent - at).Microseconds(), 0)
-	s.Move, s.Next, s.Nonce = s.Move+1, next.Microseconds(), rand.Text()
-	version, err := r.kv.Put(ctx, registerName, encodeRegister(s), version)
+	s.Move, s.Next = s.Move+1, next.Microseconds()
+	version, err := r.put(ctx, &s, version)
 	if errors.Is(err, ErrConflict) {
 		return r.read(ctx)
 	}
@@ -230,34 +240,3 @@ func (r *Register) move(ctx context.Context, next time.Duration) error {
 	}
 	return err
 }
-
-func decodeRegister(raw []byte) (s registerState, err error) {
-	if err = json.Unmarshal(raw, &s); err != nil {
-		err = fmt.Errorf("casstore: the object %q is not a clock: %w", registerName, err)
-	}
-	return s, err
-}
-
-func encodeRegister(s registerState) []byte {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // numbers and a text
-	}
-	return raw
-}
-
-// standing is the time for a process that writes nothing.
-type standing struct{ *Register }
-
-// Now returns the time as it was written last.
-func (c standing) Now(ctx context.Context) (least, most int64, err error) {
-	raw, version, err := c.kv.Get(ctx, registerName)
-	if err != nil || version == "" {
-		return 1, 1, err
-	}
-	s, err := decodeRegister(raw)
-	return s.Now, s.Now, err
-}
-
-// Tick does nothing.
-func (standing) Tick(context.Context, time.Duration) (int64, error) { return 0, nil }

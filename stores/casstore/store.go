@@ -85,22 +85,16 @@ func Open(ctx context.Context, kv KV, o *Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	all := func(part []int) ([]int, error) { return part, nil } // nothing is plain
 	s.server = &remote.Server{
 		// A step is one key's, so elements are made one by one.
 		Closer: remote.NewCloser(ErrClosed), MaxElements: 1, MaxBytes: math.MaxInt, MaxWaiters: options.MaxWaiters,
 		MaxRecord: options.MaxObject, PushedTTL: store.PushedTTL, PruneEvery: options.PruneEvery,
 		PollMin: options.Tick / 2, PollMax: options.Tick, Busy: errBusy,
 		Try: func(_ context.Context, call func() error) error { return call() },
-		Claim: func(_ context.Context, part []int, _ []string, _ []store.Claim, _ []store.Answer, _ int64) ([]int, error) {
-			return all(part)
+		Claim: func(ctx context.Context, part []int, keys []string, claims []store.Claim, answers []store.Answer, _ int64) ([]int, error) {
+			return rest(ctx, part, keys, claims, answers)
 		},
-		Renew: func(_ context.Context, part []int, _ []string, _ []store.Renewal, _ []error) ([]int, error) {
-			return all(part)
-		},
-		Settle: func(_ context.Context, part []int, _ []string, _ []store.Settlement, _ []error) ([]int, error) {
-			return all(part)
-		},
+		Renew: rest[store.Renewal, error], Settle: rest[store.Settlement, error],
 		Work: s.work, List: s.list, Sweep: s.sweep, TakeSweep: s.takeSweep,
 		KeepSweep: func(context.Context) error { return nil },
 		Process:   func() int64 { return 0 }, // a grant is not pushed, because it could expire before a poll finds it
@@ -108,6 +102,11 @@ func Open(ctx context.Context, kv KV, o *Options) (*Store, error) {
 	s.core = remote.New(s.server)
 	remote.Start(s.core)
 	return s, nil
+}
+
+// rest leaves all elements to work, because none is plain.
+func rest[E, A any](_ context.Context, part []int, _ []string, _ []E, _ []A) ([]int, error) {
+	return part, nil
 }
 
 // Close ends what the store does in the background. It returns nil. Calls after it return

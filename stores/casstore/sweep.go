@@ -3,7 +3,6 @@ package casstore
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -33,32 +32,22 @@ func (s *Store) sweep() remote.Sweep {
 // sweepName is the name of the object that says when the next sweep in the background is due.
 const sweepName = "sweep"
 
-type sweepState struct {
-	Due   int64  `json:"due"`
-	Nonce string `json:"nonce"`
-}
-
 // takeSweep begins a sweep if one is due and no other process began it.
 func (s *Store) takeSweep(ctx context.Context) (remote.Sweep, error) {
 	raw, version, err := s.kv.Get(ctx, sweepName)
 	if err != nil {
 		return nil, err
 	}
-	var state sweepState
-	if version != "" {
-		if err := json.Unmarshal(raw, &state); err != nil {
-			return nil, fmt.Errorf("casstore: the object %q does not say when a sweep is due: %w", sweepName, err)
-		}
-	}
 	least, most, err := s.options.Clock.Now(ctx)
-	if err != nil || least < state.Due {
+	if err != nil {
 		return nil, err
 	}
-	raw, err = json.Marshal(sweepState{most + engine.Micros(s.options.PruneEvery), rand.Text()})
-	if err == nil {
-		_, err = s.kv.Put(ctx, sweepName, raw, version)
+	var due int64 // 0 if there is no such object
+	if _, _ = fmt.Sscan(string(raw), &due); least < due {
+		return nil, nil
 	}
-	if errors.Is(err, ErrConflict) {
+	next := most + engine.Micros(s.options.PruneEvery)
+	if _, err = s.kv.Put(ctx, sweepName, fmt.Appendln(nil, next, rand.Text()), version); errors.Is(err, ErrConflict) {
 		return nil, nil
 	}
 	return s.sweep(), err
