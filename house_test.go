@@ -20,7 +20,7 @@ func TestHouse(t *testing.T) {
 		{Dir: ".", Imports: []string{house.Root + "/store", house.Root + "/internal/batch", house.Root + "/internal/errtype", house.Root + "/internal/oncerecord", house.Root + "/internal/outage", house.Root + "/internal/backoff"}, Tests: []string{house.Root + "/stores/memstore", house.Root + "/internal/prove/house", house.Root + "/internal/prove/journal"}},
 		{Dir: "store", Imports: []string{house.Root + "/internal/errtype"}},
 		{Dir: "stores/memstore", Imports: []string{house.Root + "/store", house.Root + "/store/storekit", house.Root + "/store/engine"}, Tests: []string{house.Root + "/store/storetest"}},
-		{Dir: "stores/casstore", Imports: []string{house.Root + "/store", house.Root + "/store/storekit", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/backoff"}, Tests: []string{house.Root + "/store/storetest"}},
+		{Dir: "stores/casstore", Imports: []string{house.Root + "/store", house.Root + "/store/storekit", house.Root + "/store/engine", house.Root + "/store/remote", house.Root + "/internal/backoff"}, Tests: []string{house.Root, house.Root + "/store/storetest"}},
 		{Dir: "stores/httpstore", Imports: []string{house.Root + "/store", house.Root + "/store/storekit", house.Root + "/internal/errtype", house.Root + "/internal/leaseapi", house.Root + "/internal/backoff"}, Tests: []string{house.Root + "/stores/memstore"}},
 		{Dir: "store/storetest", Imports: []string{house.Root + "/store", house.Root + "/store/storetest/internal/model"}},
 		{Dir: "store/storetest/internal/model", Imports: []string{house.Root + "/store"}},

@@ -57,6 +57,6 @@ func TestCost(t *testing.T) {
 		_, version, err := m.Get(t.Context(), names[0])
 		testkit.Must(t, err)
 		testkit.Check(t, m.Delete(t.Context(), names[0], version))
-		cost("a lock of a new key", [3]int64{5, 2, 0}, func() { lock(s) })
+		cost("a lock of a new key", [3]int64{4, 2, 0}, func() { lock(s) })
 	})
 }

@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -58,10 +59,10 @@ const (
 	maxTries = 200
 	// longestStep is the time after which a step reads its key again before it writes.
 	longestStep = time.Minute
-	// keepFree is how long a free key keeps its object, in microseconds: longer than a write can
-	// be under way. That an object is absent is not a version. So a write that found it absent must
+	// keepFree is how long a free key keeps its object, in microseconds: longer than a step and its
+	// write can take. That an object is absent is not a version. So a write that found it absent must
 	// not find it absent again after another process had a lease in between: its fence would be
-	// below the other's.
+	// below the other's. For the same reason a step may read the time before the object.
 	keepFree = int64(time.Hour / time.Microsecond)
 )
 
@@ -116,8 +117,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Batching implements store.Batcher: each key is an object, so a batch saves nothing.
-func (s *Store) Batching() store.Batching { return store.Batching{Direct: true} }
+// Batching implements store.Batcher: each key is an object, so a batch saves nothing, and its elements
+// would wait for each other.
+func (s *Store) Batching() store.Batching { return store.Batching{Direct: true, Size: 1} }
 
 // work is a step: it reads the objects of the batch's keys, decides, and writes what changed.
 // Only a sweep changes several keys in one step. It passes those over that another step changed.
@@ -125,19 +127,7 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 	wrote := "" // the nonce of the last write
 	for try := 1; ; try++ {
 		began := time.Now()
-		var least, most int64
-		var late error
-		var clock sync.WaitGroup
-		clock.Go(func() { least, most, late = s.options.Clock.Now(ctx) })
-		objects, absent, err := s.load(ctx, b.Wants)
-		clock.Wait()
-		if err == nil {
-			err = late
-		}
-		if err == nil && absent {
-			// The time gives the fence. It must be read after an object that was deleted meanwhile.
-			least, most, err = s.options.Clock.Now(ctx)
-		}
+		objects, least, most, err := s.load(ctx, b.Wants)
 		if err != nil {
 			return err
 		}
@@ -190,10 +180,12 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 	}
 }
 
-// load reads the objects of keys, and reports whether one is absent.
-func (s *Store) load(ctx context.Context, keys engine.Tokens) (objects map[string]*body, absent bool, err error) {
+// load reads the time and the objects of keys.
+func (s *Store) load(ctx context.Context, keys engine.Tokens) (objects map[string]*body, least, most int64, err error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
+	var late error
+	all.Go(func() { least, most, late = s.options.Clock.Now(ctx) })
 	objects = make(map[string]*body, len(keys))
 	slots := make(chan struct{}, reads)
 	for k := range keys {
@@ -203,15 +195,11 @@ func (s *Store) load(ctx context.Context, keys engine.Tokens) (objects map[strin
 			o, failed := s.read(ctx, k)
 			mu.Lock()
 			defer mu.Unlock()
-			if objects[k] = o; failed != nil {
-				err = failed
-			} else if o.version == "" {
-				absent = true
-			}
+			objects[k], err = o, cmp.Or(err, failed)
 		})
 	}
 	all.Wait()
-	return objects, absent, err
+	return objects, least, most, cmp.Or(err, late)
 }
 
 // read reads the object of a key. That of a key without one is as encoded from nothing.

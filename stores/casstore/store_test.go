@@ -3,6 +3,7 @@ package casstore_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/casstore"
@@ -252,4 +254,43 @@ func TestClaimThatComesAfterItsUndo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyLeases: a process that holds many keys of a distant engine renews each in time, because no
+// renewal waits for another.
+func TestManyLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &casstore.Memory{}
+		distant := &kv{
+			KV: m,
+			get: func(ctx context.Context, name string) ([]byte, string, error) {
+				time.Sleep(100 * time.Millisecond)
+				return m.Get(ctx, name)
+			},
+			put: func(ctx context.Context, name string, value []byte, version string) (string, error) {
+				time.Sleep(100 * time.Millisecond)
+				return m.Put(ctx, name, value, version)
+			},
+		}
+		client, err := dibs.New(open(t, distant, nil), &dibs.Options{TTL: 6 * time.Second})
+		testkit.Must(t, err)
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				lease, err := client.TryAcquire(t.Context(), strconv.Itoa(i), nil)
+				if err != nil {
+					t.Errorf("key %d: %v", i, err)
+					return
+				}
+				select {
+				case <-lease.Context().Done():
+					t.Errorf("key %d: %v", i, context.Cause(lease.Context()))
+				case <-time.After(time.Minute):
+				}
+				testkit.Check(t, lease.Release())
+			})
+		}
+		all.Wait()
+		testkit.Check(t, client.Close())
+	})
 }
