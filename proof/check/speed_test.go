@@ -11,26 +11,6 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// Eight keys that every user wants: 200,000 calls are checked in seconds.
-func BenchmarkHotKeys(b *testing.B) {
-	events := hot(200_000, 8, 16)
-	b.ReportAllocs()
-	for b.Loop() {
-		accepted(b, events)
-	}
-	b.ReportMetric(float64(len(events)*b.N)/b.Elapsed().Seconds(), "events/s")
-}
-
-// And as many calls of keys that no other user wants.
-func BenchmarkColdKeys(b *testing.B) {
-	events := hot(200_000, 20_000, 2)
-	b.ReportAllocs()
-	for b.Loop() {
-		accepted(b, events)
-	}
-	b.ReportMetric(float64(len(events)*b.N)/b.Elapsed().Seconds(), "events/s")
-}
-
 func TestHotKeysAreAccepted(t *testing.T) {
 	if v := accepted(t, hot(20_000, 3, 16)); v.Waits < 100 || v.Unknown < 50 || v.Grants < 1000 {
 		t.Errorf("that was too little to mean anything: %+v", v)

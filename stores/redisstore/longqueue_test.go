@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
 	"strconv"
@@ -204,26 +203,4 @@ func since(before, now map[string]int) map[string]int {
 		}
 	}
 	return more
-}
-
-// BenchmarkLongQueue measures the server's time for a key with many places.
-func BenchmarkLongQueue(b *testing.B) {
-	server := servertest.Redis(b, nil)
-	s := open(b, server.URL(), nil)
-	for _, op := range inLongQueue {
-		for _, n := range []int{10, 1000, 10_000} {
-			b.Run(fmt.Sprintf("%s/%d", op.name, n), func(b *testing.B) {
-				server.Must("FLUSHALL")
-				q := reserve(b, s, n+b.N, func(c *store.Claim) { c.PlaceTTL = time.Hour })
-				q.t = b
-				before := serverTime(b, server)
-				b.ResetTimer()
-				for range b.N {
-					op.do(q)
-				}
-				b.StopTimer()
-				b.ReportMetric(float64((serverTime(b, server)-before).Nanoseconds())/float64(b.N), "server-ns/op")
-			})
-		}
-	}
 }

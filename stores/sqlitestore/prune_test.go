@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"errors"
 	"os"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -111,51 +110,4 @@ func checkpoint(t *testing.T, s *Store) {
 	t.Helper()
 	conn := sqlite(t, s.names.full, "PRAGMA wal_checkpoint(TRUNCATE)")
 	testkit.Must(t, conn.Close())
-}
-
-// BenchmarkPruning measures claims and settlements one by one, in a file of a
-// million records that have ended, at rest and while these are pruned. The
-// slowest in a hundred must hardly differ.
-func BenchmarkPruning(b *testing.B) {
-	for _, test := range []struct {
-		name  string
-		every time.Duration
-	}{{"off", -1}, {"on", time.Millisecond}} {
-		b.Run(test.name, func(b *testing.B) {
-			path := testFile(b)
-			s, err := Open(path, &Options{PruneEvery: -1})
-			testkit.Must(b, err)
-			fill(b, s, 1_000_000)
-			testkit.Must(b, s.Close())
-			if s, err = Open(path, &Options{PruneEvery: test.every}); err != nil {
-				b.Fatal(err)
-			}
-			defer s.Close()
-			var took []time.Duration
-			for b.Loop() {
-				c := lock("k")
-				start := time.Now()
-				mustGrant(b, s, c)
-				took = append(took, time.Since(start))
-				mustSettle(b, s, release(c))
-			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
-			b.ReportMetric(float64(took[len(took)*999/1000].Microseconds()), "p99.9-µs")
-			b.ReportMetric(float64(1_000_000-rows(b, s, "record"))/b.Elapsed().Seconds(), "pruned/s")
-		})
-	}
-}
-
-// fill writes records that have ended.
-func fill(b *testing.B, s *Store, n int) {
-	b.Helper()
-	err := s.work(b.Context(), func(tx *transaction) {
-		tx.dirty = true
-		tx.err = s.conn.Exec(`WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < ` + strconv.Itoa(n) + `)
-			INSERT INTO record (id, k, token, written, fingerprint, data)
-			SELECT n, CAST(x'00' || randomblob(24) AS BLOB), randomblob(16), 0, x'', zeroblob(300) FROM i`)
-	})
-	testkit.Must(b, err)
 }

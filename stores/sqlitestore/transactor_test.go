@@ -7,7 +7,6 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -217,37 +216,5 @@ func TestOtherDatabase(t *testing.T) {
 	}
 	if _, ok := Tx(t.Context()); ok {
 		t.Error("a context without a transaction has one")
-	}
-}
-
-// BenchmarkOnceTx measures exactly once against the bare transaction with the same
-// insert: what it costs is a claim, in a transaction that it shares with others, and the
-// settlement.
-func BenchmarkOnceTx(b *testing.B) {
-	for _, n := range []int{1, 64} {
-		b.Run("bare/goroutines="+strconv.Itoa(n), func(b *testing.B) {
-			l := newLedger(b, testFile(b), nil)
-			l.db.SetMaxOpenConns(1) // they write one at a time, and so need not poll for the lock
-			b.ResetTimer()
-			concurrently(b, n, func(i int64) {
-				tx, err := l.db.BeginTx(b.Context(), nil)
-				if err == nil {
-					_, err = book(b.Context(), tx, strconv.FormatInt(i, 10))
-				}
-				if err == nil {
-					err = tx.Commit()
-				}
-				testkit.Check(b, err)
-			})
-		})
-		b.Run("once/goroutines="+strconv.Itoa(n), func(b *testing.B) {
-			l := newLedger(b, testFile(b), nil)
-			b.ResetTimer()
-			concurrently(b, n, func(i int64) {
-				if _, err := l.once(strconv.FormatInt(i, 10)); err != nil {
-					b.Error(err)
-				}
-			})
-		})
 	}
 }

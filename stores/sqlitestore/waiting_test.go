@@ -50,34 +50,3 @@ func TestNobodyWaits(t *testing.T) {
 		t.Errorf("the file was read %d times without waiters", n)
 	}
 }
-
-// BenchmarkHandOver measures how soon a waiter in another process holds the key:
-// from the release, over the wake-up, to its confirmed lease.
-func BenchmarkHandOver(b *testing.B) {
-	for _, where := range []string{"same", "other"} {
-		b.Run(where, func(b *testing.B) {
-			path := testFile(b)
-			stores := [2]*Store{openTest(b, path, nil, hostClock), openTest(b, path, nil, hostClock)}
-			if where == "same" {
-				stores[1] = stores[0]
-			}
-			tokens := [2]<-chan store.Token{woken(b, stores[0]), nil}
-			if tokens[1] = tokens[0]; where == "other" {
-				tokens[1] = woken(b, stores[1])
-			}
-			holder, at := lock("k"), 0
-			mustGrant(b, stores[at], holder)
-			for b.Loop() {
-				next := lock("k")
-				next.Mode = store.Queue
-				if a := claimOne(b, stores[1-at], next); a.State != store.Held {
-					b.Fatal(a)
-				}
-				mustSettle(b, stores[at], release(holder))
-				<-tokens[1-at]
-				mustGrant(b, stores[1-at], next)
-				holder, at = next, 1-at
-			}
-		})
-	}
-}
