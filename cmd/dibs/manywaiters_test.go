@@ -139,7 +139,7 @@ func memoryOf(t *testing.T, pid int, which string) int64 {
 }
 
 // TestHostileBodiesTakeBoundedMemory: many connections send the longest bodies that there are, all
-// at once, and the server's memory is that of --max-body-memory.
+// at once, and the server's memory is bounded by GOMEMLIMIT.
 func TestHostileBodiesTakeBoundedMemory(t *testing.T) {
 	at := servertest.Addr(t)
 	p := start(t, "serve", "--store", "memory:", "--listen", at)
@@ -178,7 +178,7 @@ func TestHostileBodiesTakeBoundedMemory(t *testing.T) {
 			t.Errorf("a body is answered %d", status)
 		}
 	}
-	const most = 512 << 20 // twice --max-body-memory, because the heap may be twice what is in use
+	const most = 512 << 20 // twice the bound of bodies, because the heap may be twice what is in use
 	if peak := memoryOf(t, p.Process.Pid, "VmHWM"); peak >= most {
 		t.Errorf("the server had %d MiB", peak>>20)
 	} else {

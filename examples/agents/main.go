@@ -57,7 +57,8 @@ func report(ctx context.Context, out io.Writer, name, url string, s *shop) error
 
 // startProxy starts dibs proxy, and returns its URL.
 func startProxy(flags ...string) (*exec.Cmd, string, error) {
-	cmd := exec.Command("dibs", append([]string{"proxy", "--access-log=false", "--log-level=error"}, flags...)...)
+	cmd := exec.Command("dibs", append([]string{"proxy", "--access-log=false"}, flags...)...)
+	cmd.Env = append(os.Environ(), "DIBS_PROXY_LOG_LEVEL=error")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {

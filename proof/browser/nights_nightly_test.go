@@ -271,15 +271,16 @@ func TestUnknownOutcome(t *testing.T) {
 // TestDemo: "dibs demo" prints the address of a page that shows its storm.
 func TestDemo(t *testing.T) {
 	n := newNight(t)
-	p := n.begin(program(t), "demo", "--namespace", "shop")
+	p := n.begin(program(t), "demo")
+	namespace := n.after(p, "--namespace ")
 	page := n.after(p, "finds your key:\n\n  ")
-	n.stuck("--namespace", "shop")
-	n.killed(newService(t), "--namespace", "shop")
+	n.stuck("--namespace", namespace)
+	n.killed(newService(t), "--namespace", namespace)
 	for _, scheme := range []string{"light", "dark"} {
 		b := pictured(t, 720, story{Since: 372, Waited: 312, Traffic: storm})
 		b.scheme(scheme)
 		b.run(chromedp.Navigate(page))
-		b.sees("#health", "in the namespace shop")
+		b.sees("#health", "in the namespace "+namespace)
 		b.holds(`[0, 1, 2].every(i => document.querySelectorAll('#traffic b')[i].innerText !== '0')`)
 		b.sees("#waits", "archive.sh")
 		b.sees("#undecided", "order-17")

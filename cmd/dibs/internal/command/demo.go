@@ -33,7 +33,7 @@ was lost without a lock.`,
   dibs demo --store redis://localhost`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			o := demo.Options{Store: p.namedStore(), Namespace: p.namespace, Exit: exit}
+			o := demo.Options{Store: p.namedStore(), Exit: exit}
 			if o.Store != "" {
 				_, o.Secret = anystore.Show(o.Store)
 			}
@@ -54,6 +54,6 @@ was lost without a lock.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&exit, "exit", false, "end after the table")
-	p.storeFlags(cmd.Flags())
+	p.storeFlag(cmd.Flags())
 	return cmd
 }

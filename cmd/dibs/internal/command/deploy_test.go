@@ -237,7 +237,7 @@ func TestComposeFile(t *testing.T) {
 			if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) {
 				t.Errorf("read-only %v, without the rights %q", s.ReadOnly, s.CapDrop)
 			}
-			if want := []string{"CMD", installed, "healthcheck", "--admin", admin}; !slices.Equal(s.Healthcheck.Test, want) {
+			if want := []string{"CMD", installed, "healthcheck", admin}; !slices.Equal(s.Healthcheck.Test, want) {
 				t.Errorf("its health is checked by %q", s.Healthcheck.Test)
 			}
 			if s.Environment["DIBS_STORE"] != "redis://redis:6379" {

@@ -108,12 +108,11 @@ func (d *deployed) checkLends(t *testing.T, b *bench) {
 	}
 	b.write(t, "tokens", first)
 	p := b.start(t, strings.Split(here.Replace(text), "\n")...)
-	check := []string{"healthcheck", "--admin", admin}
 	if secure {
-		check = append(check, "--admin-tls")
+		admin = "https://" + admin
 	}
 	p.awaitListening(t)
-	b.says(t, 0, "ready\n", "", check...)
+	b.says(t, 0, "ready\n", "", "healthcheck", admin)
 	lends := func(token string) bool {
 		at := url
 		if strings.Contains(url, "%s") {

@@ -92,7 +92,7 @@ of the proxy. It has no address, no password and no path.`,
 	cmd.Flags().StringVar(&file, "config", "", "the YAML `FILE` of a proxy to check too")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	cmd.Flags().BoolVar(&report, "report", false, "print what an issue about dibs needs, without addresses and secrets")
-	p.storeFlags(cmd.Flags())
+	p.storeFlag(cmd.Flags())
 	return cmd
 }
 

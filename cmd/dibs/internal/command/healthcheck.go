@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -20,65 +19,66 @@ import (
 const healthLimit = 5 * time.Second
 
 func (p *program) healthcheck() *cobra.Command {
-	var addr string
-	var secure bool
-	cmd := &cobra.Command{
-		Use:   "healthcheck [--admin ADDR]",
+	return &cobra.Command{
+		Use:   "healthcheck [ADDR]",
 		Short: "Ask a proxy or a server on this host whether it is ready",
 		Long: `Asks a "dibs proxy" or a "dibs serve" on this host for /readyz, and prints the
 answer. It is for containers, whose images have no curl.
 
 ADDR is what the proxy has as --admin, or what the server has as --listen, such
-as unix:/run/dibs/dibs.sock. An address of all interfaces, such as 0.0.0.0:9090,
-is asked over loopback. Over HTTPS the certificate is not checked, because it is
-for the public name. Takes at most 5 s.
+as unix:/run/dibs/dibs.sock; by default $DIBS_PROXY_ADMIN. An address of all
+interfaces, such as 0.0.0.0:9090, is asked over loopback. https://127.0.0.1:9090
+is for a proxy with admin-tls, which $DIBS_PROXY_ADMIN_TLS says too, or a server
+with --tls-cert. The certificate is not checked, because it is for the public
+name. Takes at most 5 s.
 
 Exits with 0 if it is ready, and with 1 if it is not or does not answer.`,
-		Example: `  dibs healthcheck --admin 127.0.0.1:9090
-  dibs healthcheck --admin unix:/run/dibs/dibs.sock
+		Example: `  dibs healthcheck 127.0.0.1:9090
+  dibs healthcheck unix:/run/dibs/dibs.sock
   DIBS_PROXY_ADMIN=0.0.0.0:9090 dibs healthcheck`,
-		Args: flagsOnly,
-		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			tlsToo := secure
-			if text := p.env.Getenv("DIBS_PROXY_ADMIN_TLS"); text != "" && !cmd.Flags().Changed("admin-tls") {
+		Args: cobra.MaximumNArgs(1),
+		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			secure := false
+			if text := p.env.Getenv("DIBS_PROXY_ADMIN_TLS"); text != "" {
 				var err error
-				if tlsToo, err = strconv.ParseBool(text); err != nil {
+				if secure, err = strconv.ParseBool(text); err != nil {
 					return usagef("DIBS_PROXY_ADMIN_TLS: %q is neither true nor false", text)
 				}
 			}
-			url, socket, err := readyURL(cmp.Or(addr, p.env.Getenv("DIBS_PROXY_ADMIN")), tlsToo)
+			addr := p.env.Getenv("DIBS_PROXY_ADMIN")
+			if len(args) > 0 {
+				addr = args[0]
+			}
+			url, socket, err := readyURL(addr, secure)
 			if err != nil {
 				return err
 			}
 			return p.checkHealth(cmd, url, socket)
 		}),
 	}
-	cmd.Flags().StringVar(&addr, "admin", "", "the `ADDR` of the proxy's --admin, or of the server's --listen (default $DIBS_PROXY_ADMIN)")
-	cmd.Flags().BoolVar(&secure, "admin-tls", false, "ask over HTTPS, for a proxy with admin-tls or a server with --tls-cert (default $DIBS_PROXY_ADMIN_TLS)")
-	return cmd
 }
 
 // readyURL returns the URL of /readyz at an address that a proxy or a server listens on. If that
 // is a Unix socket, it returns the path, too.
 func readyURL(addr string, secure bool) (url, socket string, err error) {
 	if addr == "" {
-		return "", "", usagef("no address is named; set --admin or DIBS_PROXY_ADMIN to the proxy's --admin, such as 127.0.0.1:9090")
+		return "", "", usagef("no address is named; name the proxy's --admin, such as 127.0.0.1:9090, or set DIBS_PROXY_ADMIN")
 	}
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok && path != "" {
 		return "http://dibs/readyz", path, nil
 	}
-	host, port, err := net.SplitHostPort(addr)
-	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 {
-		return "", "", usagef("--admin: %q is not HOST:PORT, such as 127.0.0.1:9090, or unix:PATH", addr)
+	scheme, authority, ok := strings.Cut(addr, "://")
+	if !ok {
+		scheme, authority = map[bool]string{false: "http", true: "https"}[secure], addr
+	}
+	host, port, err := net.SplitHostPort(authority)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || scheme != "http" && scheme != "https" {
+		return "", "", usagef("%q is not HOST:PORT, such as 127.0.0.1:9090, https://HOST:PORT or unix:PATH", addr)
 	}
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip == netip.IPv4Unspecified() {
 		host = "127.0.0.1"
 	} else if err == nil && ip.IsUnspecified() {
 		host = "::1"
-	}
-	scheme := "http"
-	if secure {
-		scheme = "https"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port) + "/readyz", "", nil
 }
@@ -98,7 +98,7 @@ func (p *program) checkHealth(cmd *cobra.Command, url, socket string) error {
 	client := http.Client{Timeout: healthLimit, Transport: transport}
 	request, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, url, nil)
 	if err != nil {
-		return usagef("--admin: %v", err)
+		return usagef("%v", err)
 	}
 	response, err := client.Do(request)
 	if err != nil {

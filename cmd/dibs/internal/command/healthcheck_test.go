@@ -25,33 +25,35 @@ func TestHealthcheck(t *testing.T) {
 	b.env = []string{"HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1"}
 	admin := servertest.Addr(t)
 	_, port, _ := strings.Cut(admin, ":")
-	b.says(t, 1, "", "it does not answer", "healthcheck", "--admin", admin)
+	b.says(t, 1, "", "it does not answer", "healthcheck", admin)
 	p := b.start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", "http://127.0.0.1:1")
 	waitFor(t, p, "http://"+admin+"/readyz")
 	for _, addr := range []string{admin, ":" + port, "0.0.0.0:" + port, "localhost:" + port} {
-		b.says(t, 0, "ready\n", "", "healthcheck", "--admin", addr)
+		b.says(t, 0, "ready\n", "", "healthcheck", addr)
 	}
 	b.env = append(b.env, "DIBS_PROXY_ADMIN="+admin)
 	b.says(t, 0, "ready\n", "", "healthcheck")
-	b.says(t, 1, "", "it does not answer", "healthcheck", "--admin-tls")
+	b.says(t, 1, "", "it does not answer", "healthcheck", "https://"+admin)
 
 	answers := func(h http.HandlerFunc) string {
 		s := httptest.NewServer(h)
 		t.Cleanup(s.Close)
 		return strings.TrimPrefix(s.URL, "http://")
 	}
-	b.says(t, 1, "", "it is not ready: 503 Service Unavailable: the store does not answer", "healthcheck", "--admin", answers(func(w http.ResponseWriter, _ *http.Request) {
+	b.says(t, 1, "", "it is not ready: 503 Service Unavailable: the store does not answer", "healthcheck", answers(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
 	}))
-	b.says(t, 1, "", "it is not ready: 404 Not Found", "healthcheck", "--admin", answers(http.NotFound))
+	b.says(t, 1, "", "it is not ready: 404 Not Found", "healthcheck", answers(http.NotFound))
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ready\n")) }))
 	t.Cleanup(secure.Close)
-	b.says(t, 0, "ready\n", "", "healthcheck", "--admin-tls", "--admin", strings.TrimPrefix(secure.URL, "https://"))
+	b.says(t, 0, "ready\n", "", "healthcheck", secure.URL)
+	b.env = []string{"DIBS_PROXY_ADMIN_TLS=true"}
+	b.says(t, 0, "ready\n", "", "healthcheck", strings.TrimPrefix(secure.URL, "https://"))
 
 	b.env = nil
-	b.says(t, 64, "", "no address is named; set --admin or DIBS_PROXY_ADMIN", "healthcheck")
-	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "http://127.0.0.1:9090", "unix:"} {
-		b.says(t, 64, "", "is not HOST:PORT", "healthcheck", "--admin", addr)
+	b.says(t, 64, "", "no address is named; name the proxy's --admin", "healthcheck")
+	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:9090/", "ftp://127.0.0.1:9090", "https://127.0.0.1", "unix:"} {
+		b.says(t, 64, "", "is not HOST:PORT", "healthcheck", addr)
 	}
 }
 
@@ -64,15 +66,15 @@ func TestHealthcheckOfServe(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	b.says(t, 64, "", "--listen is unix: without a path", "serve", "--listen", "unix:")
 	socket := "unix:" + dir + "/s"
-	b.says(t, 1, "", "it does not answer", "healthcheck", "--admin", socket)
+	b.says(t, 1, "", "it does not answer", "healthcheck", socket)
 	b.write(t, "tokens", fmt.Sprintf("shop %x shop use\n", sha256.Sum256([]byte(secret))))
 	b.certificate(t)
 	listen := servertest.Addr(t)
 	b.start(t, "serve", "--listen", listen, "--listen", socket, "--tokens", "tokens", "--tls-cert", "tls.crt", "--tls-key", "tls.key").awaitListening(t)
-	b.says(t, 0, "ready\n", "", "healthcheck", "--admin", socket)
-	b.says(t, 0, "ready\n", "", "healthcheck", "--admin-tls", "--admin", listen)
+	b.says(t, 0, "ready\n", "", "healthcheck", socket)
+	b.says(t, 0, "ready\n", "", "healthcheck", "https://"+listen)
 	b.env = []string{"DIBS_PROXY_ADMIN_TLS=true"}
-	b.says(t, 0, "ready\n", "", "healthcheck", "--admin", socket)
+	b.says(t, 0, "ready\n", "", "healthcheck", socket)
 }
 
 // certificate writes tls.crt and tls.key, for 127.0.0.1.

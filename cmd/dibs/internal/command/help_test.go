@@ -105,7 +105,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"proxy", "--on-crash", ""}, "", []string{"takeover", "at-most-once"}},
 		{[]string{"proxy", "--for", ""}, "", append(idempotency.WebhookSenders(), "mcp")},
 		{[]string{"run", "--once-per-from", ""}, "", []string{"start", "end"}},
-		{[]string{"ls", "--state", ""}, "", texts(conditions)},
+		{[]string{"ls", "--state", ""}, "", append(texts(conditions), "all")},
 		{[]string{"show", ""}, url, []string{"abandoned", scope + "unknown", scope + "done", "urn:dibs:claim:not-an-id", "-v"}},
 		{[]string{"show", "ab"}, url, []string{"abandoned"}},
 		{[]string{"show", "abandoned", ""}, url, nil},

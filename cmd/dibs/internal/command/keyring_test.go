@@ -34,8 +34,8 @@ func TestEncryptedAnswers(t *testing.T) {
 		{[]string{"resolve", "--id", unknown, "--status", "204", "--key-ring", file, "--yes"}, 0, "retries get 204"},
 		{[]string{"show", scope + "unknown"}, 0, "bytes, encrypted with the key new, stored"},
 		{[]string{"show", "--json", scope + "unknown"}, 0, `"encrypted_with":"new"`},
-		{[]string{"ls", "--all"}, 0, "bytes encrypted, "},
-		{[]string{"ls", "--all", "--json"}, 0, `"encrypted_with":"new"`},
+		{[]string{"ls", "--state", "all"}, 0, "bytes encrypted, "},
+		{[]string{"ls", "--state", "all", "--json"}, 0, `"encrypted_with":"new"`},
 	}
 	for _, step := range steps {
 		code, stdout, stderr := call(t, nil, append(step.args, "--store", url)...)

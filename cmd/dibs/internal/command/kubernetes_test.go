@@ -213,7 +213,7 @@ func TestKubernetesSidecar(t *testing.T) {
 			t.Errorf("%s mounts %v", c.Name, m)
 		}
 	}
-	if want := []string{installed, "healthcheck", "--admin", "unix:/run/dibs/dibs.sock"}; !slices.Equal(server.Startup.Exec.Command, want) {
+	if want := []string{installed, "healthcheck", "unix:/run/dibs/dibs.sock"}; !slices.Equal(server.Startup.Exec.Command, want) {
 		t.Errorf("the probe runs %q", server.Startup.Exec.Command)
 	}
 	if drain := drainIn(t, server.Args); drain == 0 || drain >= 30*time.Second {
@@ -247,7 +247,7 @@ func checkGroup(t *testing.T, args []string, group int) {
 		return p.begin(t)
 	}
 	as(65532, group, strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "/run/dibs", dir), "\n")...).awaitListening(t)
-	check := []string{"healthcheck", "--admin", "unix:" + dir + "/dibs.sock"}
+	check := []string{"healthcheck", "unix:" + dir + "/dibs.sock"}
 	if code := as(1000, group, check...).code(t); code != 0 {
 		t.Errorf("for an application in the group the check ends with %d", code)
 	}

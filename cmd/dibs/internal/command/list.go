@@ -26,14 +26,18 @@ var conditions = []store.Condition{
 // live are the conditions of keys that something happens to, or has happened to.
 var live = conditions[:len(conditions)-1]
 
+// allStates is what --state calls all conditions.
+const allStates = "all"
+
+// states are the values of --state.
+func states() []string { return append(texts(conditions), allStates) }
+
 // maxCounted is how many keys that are done ls counts without listing them.
 const maxCounted = 1000
 
 // list has the flags of dibs ls.
 type list struct {
 	glob       string
-	all        bool
-	done       bool
 	states     []string
 	sort       string
 	limit      int
@@ -50,7 +54,7 @@ func (p *program) list() *cobra.Command {
 		Short: "List the keys that are held or waited for",
 		Long: `Lists the keys of the store that are held or waited for, and those whose last
 holder crashed (abandoned, unknown). Keys that only have a record are done. They
-are not listed without --done, --all or --state done, because there may be a
+are not listed without --state done or --state all, because there may be a
 million of them. The last line says how many keys are not shown. Keys that are
 done are counted up to 1000.
 
@@ -72,7 +76,7 @@ Those characters are escaped as in Go and JSON. --json prints one object a line,
 for programs, and no last line.`,
 		Example: `  dibs ls
   dibs ls --state held --sort since --limit 10
-  dibs ls --done --glob 'backup*'
+  dibs ls --state done --glob 'backup*'
   dibs ls --json | jq -r 'select(.waiters > 10) | .key'`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
@@ -86,56 +90,43 @@ for programs, and no last line.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.glob, "glob", "", "list only keys that match the `PATTERN`: * is any text, ? any byte")
-	f.BoolVar(&l.done, "done", false, "list the keys that are done, and no others")
-	f.BoolVar(&l.all, "all", false, "list the keys in all states")
-	f.StringSliceVar(&l.states, "state", nil, "list the keys in the `STATE`: held, waiting, unknown, abandoned or done; can be repeated")
+	f.StringSliceVar(&l.states, "state", nil, "list the keys in the `STATE`: held, waiting, unknown, abandoned, done or all; can be repeated")
 	f.StringVar(&l.sort, "sort", "", "sort by `COLUMN`: since or waiters (default: by key)")
 	f.IntVar(&l.limit, "limit", 0, "list at most `N` keys")
 	f.BoolVar(&l.namespaces, "all-namespaces", false, "list the keys of all namespaces")
 	f.BoolVar(&l.json, "json", false, "print one JSON object a line")
 	p.storeFlags(f)
 	complete(cmd, "sort", "since", "waiters")
-	complete(cmd, "state", texts(conditions)...)
+	complete(cmd, "state", states()...)
 	return cmd
 }
 
 // check refuses flags that contradict each other, and finds out which states are shown.
 func (l *list) check(fs *pflag.FlagSet) error {
-	chosen := 0
-	for _, name := range []string{"done", "all", "state"} {
-		if fs.Changed(name) {
-			chosen++
-		}
-	}
 	switch {
 	case fs.Changed("glob") && l.glob == "":
 		return usagef("--glob: the pattern is empty; * matches all keys")
 	case l.namespaces && fs.Changed("namespace"):
 		return usagef("--all-namespaces: it cannot be used together with --namespace")
-	case chosen > 1:
-		return usagef("--state: choose one of --state, --done and --all")
 	case fs.Changed("sort") && l.sort != "since" && l.sort != "waiters":
 		return usagef("--sort: %s is not a column to sort by; it must be since or waiters", quote(l.sort))
 	case fs.Changed("limit") && l.limit < 1:
 		return usagef("--limit: %d is out of range; it must be at least 1", l.limit)
 	case fs.Changed("state") && len(l.states) == 0:
-		return usagef("--state: it is empty; it must be held, waiting, unknown, abandoned or done")
+		return usagef("--state: it is empty; it must be held, waiting, unknown, abandoned, done or all")
 	}
-	l.shown = live
-	switch {
-	case l.all:
-		l.shown = conditions
-	case l.done:
-		l.shown = []store.Condition{store.ConditionDone}
-	case len(l.states) > 0:
-		l.shown = nil
+	if len(l.states) == 0 {
+		l.shown = live
 	}
 	for _, name := range l.states {
-		c := store.Condition(name)
-		if !slices.Contains(conditions, c) {
-			return usagef("--state: %v", suggest.NoneOf(name, texts(conditions)...))
+		switch c := store.Condition(name); {
+		case name == allStates:
+			l.shown = conditions
+		case slices.Contains(conditions, c):
+			l.shown = append(l.shown, c)
+		default:
+			return usagef("--state: %v", suggest.NoneOf(name, states()...))
 		}
-		l.shown = append(l.shown, c)
 	}
 	return nil
 }
@@ -306,7 +297,7 @@ func (f *found) writeHidden(w io.Writer) error {
 	}
 	hint := ""
 	if byState {
-		hint = " (--all shows all states)"
+		hint = " (--state all lists all states)"
 	}
 	_, err := fmt.Fprintf(w, "not shown: %s%s\n", strings.Join(texts, ", "), hint)
 	return err

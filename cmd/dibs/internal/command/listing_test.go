@@ -85,26 +85,26 @@ func checkListShowsWhatIsLive(t *testing.T, b *bench) {
 	situation(t, b)
 	f := &filling{t, b.inspector(t)}
 	f.done(numbered("order", 5)...)
-	const hint = " (--all shows all states)"
+	const hint = " (--state all lists all states)"
 	for _, c := range []struct {
 		args   string
 		keys   string
 		hidden string
 	}{
 		{"", `abandoned held pair pair unknown waiting "\xff"`, "6 done" + hint},
-		{"--done", "done order-0000 order-0001 order-0002 order-0003 order-0004", "3 held, 1 waiting, 1 unknown, 1 abandoned" + hint},
+		{"--state done", "done order-0000 order-0001 order-0002 order-0003 order-0004", "3 held, 1 waiting, 1 unknown, 1 abandoned" + hint},
 		{"--state done,unknown", "done order-0000 order-0001 order-0002 order-0003 order-0004 unknown", "3 held, 1 waiting, 1 abandoned" + hint},
 		{"--state held", `held pair pair "\xff"`, "1 waiting, 1 unknown, 1 abandoned, 6 done" + hint},
 		{"--state waiting --state abandoned", "abandoned waiting", "3 held, 1 unknown, 6 done" + hint},
-		{"--all --glob order-000[0]", "", ""},
-		{"--all --glob order*3", "order-0003", ""},
+		{"--state all --glob order-000[0]", "", ""},
+		{"--state all --glob order*3", "order-0003", ""},
 		{"--glob order*", "", "5 done" + hint},
 		{"--glob held", "held", ""},
-		{"--done --limit 2", "", "3 held, 1 waiting, 1 unknown, 1 abandoned, 4 done" + hint},
-		{"--glob order* --done --limit 4", "", "1 done"},
+		{"--state done --limit 2", "", "3 held, 1 waiting, 1 unknown, 1 abandoned, 4 done" + hint},
+		{"--glob order* --state done --limit 4", "", "1 done"},
 		{"--limit 100", `abandoned held pair pair unknown waiting "\xff"`, "6 done" + hint},
 		{"--sort waiters --limit 1", "held", "2 held, 1 waiting, 1 unknown, 1 abandoned, 6 done" + hint},
-		{"--all --sort waiters --limit 1", "held", "2 held, 1 waiting, 1 unknown, 1 abandoned, 6 done"},
+		{"--state all --sort waiters --limit 1", "held", "2 held, 1 waiting, 1 unknown, 1 abandoned, 6 done"},
 		{"--state held --sort since --limit 1", "held", "2 held, 1 waiting, 1 unknown, 1 abandoned, 6 done" + hint},
 	} {
 		code, stdout, stderr := b.run(t, append([]string{"ls"}, strings.Fields(c.args)...)...)
@@ -123,7 +123,7 @@ func checkListShowsWhatIsLive(t *testing.T, b *bench) {
 			t.Errorf("ls %s: %d, %q and %q, %s; want %q and %q", c.args, code, keys, hidden, stderr, c.keys, want)
 		}
 	}
-	for _, args := range []string{"--done --all", "--all --state held", "--state lost", "--state held,,done", "--sort key", "--limit 0", "--limit -1", "--all-namespaces --namespace n"} {
+	for _, args := range []string{"--state lost", "--state held,,done", "--sort key", "--limit 0", "--limit -1", "--all-namespaces --namespace n"} {
 		if code, stdout, stderr := b.run(t, append([]string{"ls"}, strings.Fields(args)...)...); code != 64 || stdout != "" {
 			t.Errorf("ls %s: %d, %s%s; want 64", args, code, stdout, stderr)
 		}
@@ -145,20 +145,20 @@ func checkListCountsDoneKeysUpToABound(t *testing.T, b *bench) {
 		keys   int
 		hidden string
 	}{
-		{"", 1, "1000 or more done (--all shows all states)"},
-		{"--glob nightly*", 1, "an unknown number of done (--all shows all states)"},
-		{"--done --limit 10", 10, "1 held, 1000 or more done (--all shows all states)"},
-		{"--done --limit 1499", 1499, "1 held, 1 done (--all shows all states)"},
-		{"--all --limit 10", 10, "1000 or more done"},
-		{"--all --limit 10 --sort since", 10, "1 held, 1490 done"},
-		{"--all", 1501, ""},
+		{"", 1, "1000 or more done (--state all lists all states)"},
+		{"--glob nightly*", 1, "an unknown number of done (--state all lists all states)"},
+		{"--state done --limit 10", 10, "1 held, 1000 or more done (--state all lists all states)"},
+		{"--state done --limit 1499", 1499, "1 held, 1 done (--state all lists all states)"},
+		{"--state all --limit 10", 10, "1000 or more done"},
+		{"--state all --limit 10 --sort since", 10, "1 held, 1490 done"},
+		{"--state all", 1501, ""},
 	} {
 		code, stdout, stderr := b.run(t, append([]string{"ls"}, strings.Fields(c.args)...)...)
 		keys, hidden := listed(stdout)
 		if code != 0 || !b.namesItsStore(stderr) || len(keys) != c.keys || strings.TrimPrefix(hidden, "not shown: ") != c.hidden {
 			t.Errorf("ls %s: %d, %d keys and %q, %s; want %d keys and %q", c.args, code, len(keys), hidden, stderr, c.keys, c.hidden)
 		}
-		if held := slices.Contains(keys, "nightly-report"); held == (strings.HasPrefix(c.args, "--done") || strings.Contains(c.args, "since")) {
+		if held := slices.Contains(keys, "nightly-report"); held == (strings.HasPrefix(c.args, "--state done") || strings.Contains(c.args, "since")) {
 			t.Errorf("ls %s lists the key that is held: %v", c.args, held)
 		}
 	}
@@ -254,7 +254,7 @@ func checkShowFindsADigest(t *testing.T, b *bench) {
 			strings.Contains(stdout, "\nnamespace ") != (c.key.Namespace != "") || strings.Count(stdout, "key   ") != 1 || !strings.Contains(stderr, c.says) {
 			t.Errorf("%v: %d, %s%s", c.key, code, stdout, stderr)
 		}
-		if _, stdout, _ := b.run(t, "ls", "--all", "--all-namespaces"); !strings.Contains(stdout, " "+digest+" ") {
+		if _, stdout, _ := b.run(t, "ls", "--state", "all", "--all-namespaces"); !strings.Contains(stdout, " "+digest+" ") {
 			t.Errorf("ls does not print %s", digest)
 		}
 	}

@@ -35,7 +35,7 @@ created by the first program that uses it. Redis and memory have no tables.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&printed, "print", false, "print the SQL and connect to nothing")
-	p.storeFlags(cmd.Flags())
+	p.storeFlag(cmd.Flags())
 	return cmd
 }
 

@@ -120,7 +120,7 @@ func TestListJSON(t *testing.T) { everyStore(t, checkListJSON) }
 func checkListJSON(t *testing.T, b *bench) {
 	began := time.Now().Truncate(time.Second)
 	situation(t, b)
-	all := b.list(t, "ls", "--json", "--all")
+	all := b.list(t, "ls", "--json", "--state", "all")
 	var got []string
 	for _, l := range all {
 		name := "base64:" + l.KeyBase64
@@ -154,10 +154,10 @@ func checkListJSON(t *testing.T, b *bench) {
 		args []string
 		want int
 	}{
-		{[]string{"ls", "--json", "--all", "--all-namespaces"}, 9},
+		{[]string{"ls", "--json", "--state", "all", "--all-namespaces"}, 9},
 		{[]string{"ls", "--json", "--namespace=n"}, 1},
 		{[]string{"ls", "--json", "--glob=*e*"}, 2},
-		{[]string{"ls", "--json", "--glob=*e*", "--all"}, 3},
+		{[]string{"ls", "--json", "--glob=*e*", "--state", "all"}, 3},
 		{[]string{"ls", "--json", "--glob=no*"}, 0},
 		{[]string{"show", "--json", "pair"}, 2},
 		{[]string{"show", "--json", "--id=" + all[2].ID}, 1},
@@ -176,7 +176,7 @@ func TestListTable(t *testing.T) {
 func checkListTable(t *testing.T, b *bench) {
 	t.Parallel()
 	situation(t, b)
-	code, stdout, stderr := b.run(t, "ls", "--all", "--all-namespaces")
+	code, stdout, stderr := b.run(t, "ls", "--state", "all", "--all-namespaces")
 	if code != 0 || !b.namesItsStore(stderr) {
 		t.Fatalf("%d, %s", code, stderr)
 	}
@@ -305,7 +305,7 @@ func TestPrune(t *testing.T) {
 		testkit.Must(t, errs[0])
 	}
 	testkit.Must(t, s.Close())
-	testkit.Eventually(t, "the end of the retention", func() bool { return len(b.list(t, "ls", "--json", "--all")) == 0 })
+	testkit.Eventually(t, "the end of the retention", func() bool { return len(b.list(t, "ls", "--json", "--state", "all")) == 0 })
 	for _, want := range []string{"removed 3\n", "removed 0\n"} {
 		if code, stdout, stderr := b.run(t, "prune"); code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%d, %q, %q; want %q", code, stdout, stderr, want)

@@ -34,7 +34,9 @@ func TestProxyLog(t *testing.T) {
 		io.WriteString(c, stray)
 		io.Copy(io.Discard, c)
 	}()
-	p := newBench(t).start(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", "http://"+l.Addr().String(), "--log-format", "json", "--log-level", "debug")
+	b := newBench(t)
+	b.env = []string{"DIBS_PROXY_LOG_LEVEL=debug"}
+	p := b.start(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", "http://"+l.Addr().String(), "--log-format", "json")
 	testkit.Eventually(t, "the proxy listens", func() bool { return strings.Contains(p.stdout.String(), "\n") })
 	var listening struct{ Msg, URL, Upstream string }
 	testkit.Must(t, json.Unmarshal([]byte(p.stdout.String()), &listening))

@@ -71,7 +71,7 @@ func TestProxyOverSockets(t *testing.T) {
 			t.Errorf("trusted %q: it ran %d times", test.trusted, n)
 		}
 		<-runs
-		if code, stdout, stderr := b.run(t, "healthcheck", "--admin", "unix:"+b.path("admin")); code != 0 {
+		if code, stdout, stderr := b.run(t, "healthcheck", "unix:"+b.path("admin")); code != 0 {
 			t.Errorf("the health check: %d %s%s", code, stdout, stderr)
 		}
 		if res, text := send(over(t, b.path("admin")), "/reload", "X-Forwarded-For", "9.9.9.9"); res.StatusCode != 403 {

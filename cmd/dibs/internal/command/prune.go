@@ -31,7 +31,7 @@ Prints how many were removed.`,
 			})
 		}),
 	}
-	p.storeFlags(cmd.Flags())
+	p.storeFlag(cmd.Flags())
 	return cmd
 }
 

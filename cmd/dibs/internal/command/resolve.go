@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/textproto"
-	"os"
 	"strings"
 	"time"
 
@@ -34,7 +33,6 @@ type verdict struct {
 	text      string
 	headers   []string
 	body      string
-	bodyFile  string
 	retention time.Duration
 	keyRing   string
 	yes       bool
@@ -86,8 +84,7 @@ no such attempt, or it has its outcome.`,
 	f.StringVar(&v.text, "text", "", "answer retries of a call of a tool (MCP) with this `TEXT`")
 	f.StringVar(&v.result, "result", "", "give callers of once this result, as `JSON`")
 	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; can be repeated")
-	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer")
-	f.StringVar(&v.bodyFile, "body-file", "", "the `FILE` with the body of that answer; - is stdin")
+	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer; - reads it from stdin")
 	durationVar(f, &v.retention, "retention", idempotency.DefaultRetention, "how long that answer or result is stored")
 	f.StringVar(&v.keyRing, "key-ring", "", "encrypt that answer with the key ring in a `FILE`, or in an environment variable, as env:NAME")
 	f.BoolVar(&v.yes, "yes", false, "do not ask")
@@ -107,7 +104,7 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 	if chosen != 1 {
 		return usagef("choose the outcome: --status N, --text TEXT or --result JSON if it took effect, --rerun if it did not")
 	}
-	for _, name := range []string{"header", "body", "body-file", "key-ring", "retention"} {
+	for _, name := range []string{"header", "body", "key-ring", "retention"} {
 		switch {
 		case v.rerun && fs.Changed(name):
 			return usagef("--%s: it has no effect with --rerun; remove it", name)
@@ -127,8 +124,6 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 		v.status, v.headers, v.body = http.StatusOK, nil, string(dialect.TextAnswer(v.text))
 	case !fs.Changed("result") && (v.status < 200 || v.status > 599):
 		return usagef("--status: %d is not the status of an answer, 200 to 599", v.status)
-	case fs.Changed("body") && fs.Changed("body-file"):
-		return usagef("--body-file: it cannot be used together with --body")
 	}
 	if !v.rerun && (v.retention < time.Second || v.retention > idempotency.MaxRetention) {
 		return usagef("--retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
@@ -155,16 +150,12 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 			a.Header[name] = append(a.Header[name], values...)
 		}
 	}
-	var err error
-	switch v.bodyFile {
-	case "":
-	case "-":
-		a.Body, err = io.ReadAll(stdin)
-	default:
-		a.Body, err = os.ReadFile(v.bodyFile)
+	if v.body != "-" {
+		return a, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("body-file: %w", err)
+	var err error
+	if a.Body, err = io.ReadAll(stdin); err != nil {
+		return nil, fmt.Errorf("body: %w", err)
 	}
 	return a, nil
 }

@@ -97,10 +97,15 @@ func release() string {
 	return "devel"
 }
 
-// storeFlags adds the flags of the store.
+// storeFlags adds the flags of a store and of keys in it.
 func (p *program) storeFlags(fs *pflag.FlagSet) {
-	fs.VarP((*storeURL)(&p.storeURL), "store", "", "the `URL` of the store: see dibs help store (default $DIBS_STORE, or the text of the file $DIBS_STORE_FILE)")
+	p.storeFlag(fs)
 	fs.StringVar(&p.namespace, "namespace", "", "the `NAME` that keeps these keys apart from others in the store")
+}
+
+// storeFlag adds the flag of a store.
+func (p *program) storeFlag(fs *pflag.FlagSet) {
+	fs.VarP((*storeURL)(&p.storeURL), "store", "", "the `URL` of the store: see dibs help store (default $DIBS_STORE, or the text of the file $DIBS_STORE_FILE)")
 }
 
 // storeURL is the flag --store. An empty URL is refused, because it is mostly a variable of

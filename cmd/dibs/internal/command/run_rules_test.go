@@ -230,7 +230,7 @@ func checkRunOddKeys(t *testing.T, b *bench) {
 			t.Errorf("%q: %d, %s; the command got %q", key, code, stderr, b.read(written))
 		}
 	}
-	code, stdout, stderr := b.run(t, "ls", "--done", "--json")
+	code, stdout, stderr := b.run(t, "ls", "--state", "done", "--json")
 	if code != 0 {
 		t.Fatal(stderr)
 	}
@@ -256,7 +256,7 @@ func checkRunOddKeys(t *testing.T, b *bench) {
 			t.Errorf("ls --json does not list %q", key)
 		}
 	}
-	_, table, _ := b.run(t, "ls", "--done")
+	_, table, _ := b.run(t, "ls", "--state", "done")
 	if lines := strings.Count(table, "\n"); lines != len(oddKeys)+1 {
 		t.Errorf("ls prints %d lines for %d keys", lines, len(oddKeys))
 	}

@@ -88,11 +88,9 @@ SIGTERM or SIGINT it answers the calls that wait, and ends.`,
 	f.StringVar(&o.TLSCert, "tls-cert", "", "the PEM `FILE` of the certificate to serve HTTPS with, read again when it changes; Unix sockets stay plain")
 	f.StringVar(&o.TLSKey, "tls-key", "", "the PEM `FILE` of the certificate's key")
 	sizeVar(f, &o.MaxBody, "max-body", 16<<20, "the longest call, a `SIZE` in bytes, KiB, MiB or GiB")
-	sizeVar(f, &o.MaxBodyMemory, "max-body-memory", memory.Limit(), "the memory that all calls may take, a `SIZE`; by default half of GOMEMLIMIT, or 256MiB without one")
-	f.Int64Var(&o.MaxCalls, "max-calls", 1000, "how many calls may be under way")
-	f.Int64Var(&o.MaxCallsEach, "max-calls-each", 500, "how many of them for each credential")
-	f.Int64Var(&o.MaxWaiters, "max-waiters", 20_000, "how many claims may wait")
-	f.Int64Var(&o.MaxWaitersEach, "max-waiters-each", 10_000, "how many of them for each credential")
+	o.MaxBodyMemory = memory.Limit()
+	f.Int64Var(&o.MaxCalls, "max-calls", 1000, "how many calls may be under way, half of them for each credential")
+	f.Int64Var(&o.MaxWaiters, "max-waiters", 20_000, "how many claims may wait, half of them for each credential")
 	durationVar(f, &o.StoreTimeout, "store-timeout", storeLimit, "how long the store may take to answer")
 	durationVar(f, &o.Drain, "drain", 30*time.Second, "how long calls may take after SIGTERM")
 	f.BoolVar(&o.AccessLog, "access-log", false, "log each call")
@@ -164,8 +162,7 @@ func (o *serving) validate() error {
 		name  string
 		value int64
 	}{
-		{"max-body", o.MaxBody}, {"max-body-memory", o.MaxBodyMemory}, {"max-calls", o.MaxCalls}, {"max-calls-each", o.MaxCallsEach},
-		{"max-waiters", o.MaxWaiters}, {"max-waiters-each", o.MaxWaitersEach}, {"store-timeout", int64(o.StoreTimeout)},
+		{"max-body", o.MaxBody}, {"max-calls", o.MaxCalls}, {"max-waiters", o.MaxWaiters}, {"store-timeout", int64(o.StoreTimeout)},
 	} {
 		if f.value <= 0 {
 			return usagef("--%s must be more than 0", f.name)

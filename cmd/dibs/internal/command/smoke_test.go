@@ -23,7 +23,7 @@ func TestServers(t *testing.T) {
 				{"migrate", 0, ""},
 				{"run --once-per=1h k -- touch ran", 0, ""},
 				{"run --once-per=1h k -- touch again", 0, "succeeded"},
-				{"ls --done", 0, "done"},
+				{"ls --state done", 0, "done"},
 				{"forget k --yes", 0, "k is forgotten"},
 				{"show k", 1, "the store has no record, holder or waiter of the key k"},
 			} {

@@ -57,7 +57,7 @@ func TestStoreOfAFile(t *testing.T) {
 	b.write(t, "store", url+"\n")
 	b.store, b.env = "", []string{"DIBS_STORE_FILE=" + b.path("store")}
 	b.says(t, 0, "", "", "run", "--once-per", "1h", "k", "--", "true")
-	for _, args := range []string{"ls --done", "show k", "doctor", "migrate", "forget --yes k"} {
+	for _, args := range []string{"ls --state done", "show k", "doctor", "migrate", "forget --yes k"} {
 		if code, stdout, stderr := b.run(t, strings.Fields(args)...); code != 0 && args != "doctor" || !strings.Contains(stdout, "dibs.db") && !strings.Contains(stdout, "k ") {
 			t.Errorf("%s: %d, %q, %q", args, code, stdout, stderr)
 		}

@@ -21,8 +21,6 @@ type Options struct {
 	Store string
 	// Secret says that the URL has a password, so that Run does not print it.
 	Secret bool
-	// Namespace of the keys. Default: one for this process.
-	Namespace string
 	// Exit ends the demo after the table.
 	Exit bool
 }
@@ -51,7 +49,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		program:   path,
 		dir:       dir,
 		store:     cmp.Or(o.Store, "sqlite:"+filepath.Join(dir, "dibs.db")),
-		namespace: cmp.Or(o.Namespace, fmt.Sprintf("demo-%d", os.Getpid())),
+		namespace: fmt.Sprintf("demo-%d", os.Getpid()),
 	}
 	if err := d.showNumber(ctx, out); err != nil {
 		return err
@@ -138,15 +136,12 @@ func (d *demo) run(ctx context.Context, guard bool) (_ *result, err error) {
 		}
 	}()
 	// The lease is the shortest, so that the killed proxy's key is free soon.
-	flags := []string{"--upstream", r.payments.url, "--namespace", d.namespace, "--guard=false"}
-	if guard {
-		flags = append(flags[:4], "--lease", "1s", "--on-crash", "at-most-once")
-	}
-	killed, err := d.startProxy(flags...)
+	flags := []string{"--upstream", r.payments.url, "--namespace", d.namespace, "--lease", "1s", "--on-crash", "at-most-once"}
+	killed, err := d.startProxy(guard, flags...)
 	if err != nil {
 		return nil, err
 	}
-	if r.proxy, err = d.startProxy(flags...); err != nil {
+	if r.proxy, err = d.startProxy(guard, flags...); err != nil {
 		killed.stop()
 		return nil, err
 	}

@@ -35,10 +35,11 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // startProxy starts dibs proxy with the flags, and waits until it serves.
-func (d *demo) startProxy(flags ...string) (*proxyProcess, error) {
+func (d *demo) startProxy(guard bool, flags ...string) (*proxyProcess, error) {
 	p := &proxyProcess{done: make(chan struct{})}
 	args := append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--access-log=off"}, flags...)
 	p.cmd = d.command(context.Background(), args...) // ended by kill or stop
+	p.cmd.Env = append(p.cmd.Env, fmt.Sprintf("DIBS_PROXY_GUARD=%t", guard))
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
 	p.cmd.SysProcAttr = ownGroup

@@ -38,7 +38,7 @@ func serveMetrics(t *testing.T, tokens string) *served {
 	testkit.Must(t, m.Live(survey.New(under, nil), nil))
 	s, err := serve.New(serve.Config{
 		Tokens:  tokens,
-		MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10, MaxWaiters: 1, MaxWaitersEach: 1, StoreTimeout: time.Minute,
+		MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxWaiters: 1, StoreTimeout: time.Minute,
 	}, under, serve.Hooks{Version: "test", Metrics: m.Handler, StoreCall: m.StoreCall, Call: m.Call, Waiting: m.Waiting, Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(t, err)
 	over := &served{httptest.NewServer(s.Handler()), t}

@@ -46,7 +46,7 @@ type Config struct {
 	DrainDelay      time.Duration `help:"how long the proxy accepts requests after SIGTERM, while /readyz says 503, before it drains"`
 	AccessLog       bool          `flag:"yes" help:"log each request to stderr"`
 	LogFormat       string        `flag:"yes" fixed:"yes" words:"text,json" arg:"FORMAT" help:"the FORMAT of the log on stderr: text or json"`
-	LogLevel        string        `flag:"yes" words:"debug,info,warn,error" arg:"LEVEL" help:"the least LEVEL that is logged: debug, info, warn or error"`
+	LogLevel        string        `words:"debug,info,warn,error" arg:"LEVEL" help:"the least LEVEL that is logged: debug, info, warn or error"`
 
 	// Policy is for requests that match no route. A route inherits what it does not set.
 	Policy
@@ -74,7 +74,7 @@ type Route struct {
 // is that option.
 type Policy struct {
 	Upstream       string   `section:"Which requests" flag:"yes" check:"upstream" arg:"URL" help:"the URL of the origin: http://, https://, h2c:// or unix:PATH"`
-	Guard          bool     `flag:"yes" help:"guard requests that carry a key"`
+	Guard          bool     `help:"guard requests that carry a key"`
 	Methods        []string `check:"method" arg:"LIST" help:"guard only these methods, a LIST (default all but GET, HEAD, OPTIONS and TRACE)"`
 	RequireKey     bool     `flag:"yes" help:"refuse requests without a key if their method is guarded"`
 	For            string   `flag:"yes" words:"presets" arg:"PRESET" help:"a PRESET of key, scope, fingerprint, keep and wait for an endpoint that receives webhooks, such as stripe, or webhook; or mcp, for calls of tools (Model Context Protocol)"`

@@ -32,6 +32,15 @@ func (c *Config) loadOfOne() *load {
 	return l
 }
 
+// each returns the share of a bound that one credential may take: half. A server that needs none has one
+// caller, which may take all.
+func (s *Server) each(most int64) int64 {
+	if s.shell.IsOpen() {
+		return most
+	}
+	return (most + 1) / 2
+}
+
 // take counts n more, unless that is more than most.
 func take(n *atomic.Int64, by, most int64) bool {
 	if n.Add(by) > most {
@@ -77,11 +86,11 @@ func (s *Server) take(x *exchange, n int64) bool {
 
 // noMemory refuses a call for which there is no memory.
 func (s *Server) noMemory(what string) *problem {
-	return problemOverloaded.with("The " + what + " of all calls, or of the credential's, take as much memory as --max-body-memory allows, which is " + quantity.SizeText(s.config.MaxBodyMemory) + ".")
+	return problemOverloaded.with("The " + what + " of all calls, or of the credential's, take all the memory that is for them. For all calls that is half of the server's GOMEMLIMIT, or 256MiB without one: here " + quantity.SizeText(s.config.MaxBodyMemory) + ".")
 }
 
 // errNoMemory is the error of claims that a record may answer, while there is no memory for it.
-var errNoMemory = fmt.Errorf("%w: the records of all calls, or of the credential's, take as much memory as --max-body-memory allows", dibs.ErrBusy)
+var errNoMemory = fmt.Errorf("%w: the records of all calls, or of the credential's, take all the memory that is for them, half of the server's GOMEMLIMIT", dibs.ErrBusy)
 
 // A sizer knows whether the records of a store are small.
 type sizer struct {

@@ -48,7 +48,7 @@ func TestHostileBodies(t *testing.T) {
 		{"claim", `{"claims":[],"` + strings.Repeat("x", 1<<20) + `":1}`, 400, "is unknown"},
 		{"claim", `{"claims":[{"key":"` + strings.Repeat("k", 1<<20) + `","mode":"look"}]}`, 400, "it has 1048576 bytes"},
 		{"claim", `{"claims":[` + strings.Repeat(" ", 4<<20) + `]}`, 413, "longer than 4MiB, the server's --max-body"},
-		{"claim", `{"claims":[` + strings.Repeat(" ", 3<<20) + `]}`, 429, "--max-body-memory allows, which is 16MiB"},
+		{"claim", `{"claims":[` + strings.Repeat(" ", 3<<20) + `]}`, 429, "without one: here 16MiB"},
 		{"keys/forget", `{"key":{}}`, 400, "key: it must be a string"},
 		{"keys/release", `[]`, 400, "it must be an object"},
 	} {
@@ -115,7 +115,7 @@ func TestRecordsTakeMemory(t *testing.T) {
 		t.Fatalf("it is %.200s", got.text)
 	}
 	for _, a := range got.Answers[fit:] {
-		if a.Error == nil || a.Error.Type != "busy" || !strings.Contains(a.Error.Detail, "--max-body-memory") {
+		if a.Error == nil || a.Error.Type != "busy" || !strings.Contains(a.Error.Detail, "GOMEMLIMIT") {
 			t.Errorf("one that does not fit is %+v", a)
 		}
 	}
@@ -134,7 +134,7 @@ func TestRecordsTakeMemory(t *testing.T) {
 func TestBoundsOfACredential(t *testing.T) {
 	file := tokensFile(t, credentialLine("a", "token-a", "shop", "use"), credentialLine("b", "token-b", "shop", "use"))
 	r := start(t, inMemory(t), func(c *Config) {
-		c.Tokens, c.MaxCalls, c.MaxCallsEach, c.MaxWaiters, c.MaxWaitersEach = file, 2, 1, 2, 1
+		c.Tokens, c.MaxCalls, c.MaxWaiters = file, 2, 2
 	})
 	claim := func(by string, n int, more string) *reply {
 		t.Helper()
@@ -150,7 +150,7 @@ func TestBoundsOfACredential(t *testing.T) {
 	go func() { waiting <- claim("token-a", 2, waits) }()
 	r.waits(1)
 	for range 3 {
-		if got := claim("token-a", 3, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 1, the server's --max-waiters-each") {
+		if got := claim("token-a", 3, waits); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 1, half of the server's --max-waiters") {
 			t.Errorf("one more call that waits is answered %d %s", got.status, got.text)
 		}
 	}

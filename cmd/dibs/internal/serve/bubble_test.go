@@ -32,7 +32,7 @@ func inBubble(t *testing.T, under func(t *testing.T) dibs.Store, f func(b *bubbl
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{
-			MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10, MaxWaiters: 10, MaxWaitersEach: 10, StoreTimeout: time.Minute,
+			MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxWaiters: 10, StoreTimeout: time.Minute,
 		}, under(t), Hooks{Version: "test", Metrics: func(*string) http.Handler { return http.NotFoundHandler() }, Log: slog.New(slog.DiscardHandler)})
 		testkit.Must(t, err)
 		defer s.unnotify()

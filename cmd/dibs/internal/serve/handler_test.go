@@ -250,7 +250,7 @@ func TestBounds(t *testing.T) {
 // TestCallsHaveABound: a credential cannot take all calls of the server.
 func TestCallsHaveABound(t *testing.T) {
 	file := tokensFile(t, credentialLine("a", "a", "-", "use"), credentialLine("b", "b", "-", "use,look"))
-	r := start(t, inMemory(t), func(c *Config) { c.Tokens, c.MaxCalls, c.MaxCallsEach = file, 3, 2 })
+	r := start(t, inMemory(t), func(c *Config) { c.Tokens, c.MaxCalls = file, 3 })
 	open := func(token string) {
 		conn, err := net.Dial("tcp", r.Listener.Addr().String())
 		testkit.Must(t, err)
@@ -261,7 +261,7 @@ func TestCallsHaveABound(t *testing.T) {
 	open("a")
 	open("a")
 	testkit.Eventually(t, "two calls are under way", func() bool { return r.server.load.calls.Load() == 2 })
-	if got := r.do("POST", "/v1/claim", "a", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 2 calls under way, the server's --max-calls-each") {
+	if got := r.do("POST", "/v1/claim", "a", least); got.status != http.StatusTooManyRequests || !strings.Contains(got.Detail, " 2 calls under way, half of the server's --max-calls") {
 		t.Errorf("a third call of one credential is %d %s", got.status, got.Detail)
 	}
 	if got := r.do("POST", "/v1/claim", "b", least); got.state() != "free" {

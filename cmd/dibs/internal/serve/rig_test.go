@@ -30,8 +30,8 @@ type rig struct {
 func start(t testing.TB, under dibs.Store, change func(*Config)) *rig {
 	t.Helper()
 	c := Config{
-		MaxBody: 16 << 20, MaxBodyMemory: 256 << 20, MaxCalls: 1000, MaxCallsEach: 1000,
-		MaxWaiters: 20_000, MaxWaitersEach: 20_000, StoreTimeout: 4 * time.Second, Drain: time.Second,
+		MaxBody: 16 << 20, MaxBodyMemory: 256 << 20, MaxCalls: 1000,
+		MaxWaiters: 20_000, StoreTimeout: 4 * time.Second, Drain: time.Second,
 	}
 	if change != nil {
 		change(&c)

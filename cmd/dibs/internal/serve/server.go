@@ -30,13 +30,13 @@ type Config struct {
 	page.SingleSignOn      // of the page for operators
 	ShowBodies        bool // on the page
 
-	MaxBody                    int64 // bytes of a call
-	MaxBodyMemory              int64 // bytes that the bodies, elements and records of all calls may take; see memory.Limit
-	MaxCalls, MaxCallsEach     int64 // calls under way, in all and for each credential
-	MaxWaiters, MaxWaitersEach int64 // claims that wait
-	StoreTimeout, Drain        time.Duration
-	AccessLog                  bool
-	TLSCert, TLSKey            string
+	MaxBody             int64 // bytes of a call
+	MaxBodyMemory       int64 // bytes that the bodies, elements and records of all calls may take; see memory.Limit
+	MaxCalls            int64 // calls under way, half of them for each credential
+	MaxWaiters          int64 // claims that wait, half of them for each credential
+	StoreTimeout, Drain time.Duration
+	AccessLog           bool
+	TLSCert, TLSKey     string
 }
 
 // Hooks are what a server tells the program.

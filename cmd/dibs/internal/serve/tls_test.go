@@ -31,8 +31,8 @@ func TestTLS(t *testing.T) {
 		testkit.Must(t, os.WriteFile(files[i], pem.EncodeToMemory(&block), 0o600))
 	}
 	s, err := New(Config{
-		TLSCert: files[0], TLSKey: files[1], MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10, MaxCallsEach: 10,
-		MaxWaiters: 10, MaxWaitersEach: 10, StoreTimeout: time.Second, Drain: time.Second,
+		TLSCert: files[0], TLSKey: files[1], MaxBody: 1 << 20, MaxBodyMemory: 1 << 24, MaxCalls: 10,
+		MaxWaiters: 10, StoreTimeout: time.Second, Drain: time.Second,
 	}, inMemory(t), Hooks{Version: "test", Metrics: func(*string) http.Handler { return http.NotFoundHandler() }, Log: slog.New(slog.DiscardHandler)})
 	testkit.Must(t, err)
 	tcp := testkit.Listen(t)

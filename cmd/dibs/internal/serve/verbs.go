@@ -288,8 +288,8 @@ func (s *Server) counted(h func(http.ResponseWriter, *http.Request, *caller)) fu
 			return
 		}
 		defer s.load.calls.Add(-1)
-		if !take(&by.load.calls, 1, s.config.MaxCallsEach) {
-			refuse(w, r, problemOverloaded.with(fmt.Sprintf("The credential has %d calls under way, the server's --max-calls-each.", s.config.MaxCallsEach)))
+		if most := s.each(s.config.MaxCalls); !take(&by.load.calls, 1, most) {
+			refuse(w, r, problemOverloaded.with(fmt.Sprintf("The credential has %d calls under way, half of the server's --max-calls.", most)))
 			return
 		}
 		defer by.load.calls.Add(-1)

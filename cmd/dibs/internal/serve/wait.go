@@ -45,9 +45,9 @@ func (c *call) begin(ctx context.Context, n int64) *problem {
 	if !take(&c.load.waiters, n, c.config.MaxWaiters) {
 		return problemOverloaded.with(fmt.Sprintf("With this call the server would have more waiting claims than %d, its --max-waiters.", c.config.MaxWaiters))
 	}
-	if !take(&c.by.load.waiters, n, c.config.MaxWaitersEach) {
+	if most := c.each(c.config.MaxWaiters); !take(&c.by.load.waiters, n, most) {
 		c.load.waiters.Add(-n)
-		return problemOverloaded.with(fmt.Sprintf("With this call the credential would have more waiting claims than %d, the server's --max-waiters-each.", c.config.MaxWaitersEach))
+		return problemOverloaded.with(fmt.Sprintf("With this call the credential would have more waiting claims than %d, half of the server's --max-waiters.", most))
 	}
 	c.load.calls.Add(-1)
 	c.by.load.calls.Add(-1)
