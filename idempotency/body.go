@@ -21,7 +21,7 @@ var errTooLarge = content.ErrTooLarge
 var errStream = errors.New("the request is a stream, which cannot be guarded")
 
 // A body is a request's body, read whole before the handler runs: in memory, or in a temporary file
-// if it is longer than Options.MaxMemory.
+// if it is longer than MaxMemory.
 type body struct {
 	bytes  []byte
 	file   *os.File // nil: in memory
@@ -46,7 +46,7 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if dialect.MayStream(r.Header) {
 		in = &unaryReader{Reader: paced}
 	}
-	limit := min(o.MaxMemory, o.MaxBody)
+	limit := min(o.maxMemory, o.MaxBody)
 	size := min(511, limit)
 	if n := r.ContentLength; n >= 0 {
 		size = min(n, limit, inAdvance) // the rest when it arrives

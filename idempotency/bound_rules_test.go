@@ -89,7 +89,7 @@ var boundRules = []rule{
 	}},
 	{"The memory of bodies is bounded", func(t *testing.T) {
 		gate := newGate()
-		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, idempotency.Options{MaxStored: 10, MaxBodyMemory: 20}.InMemory(10), func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-Then") {
 			case "panics":
 				panic(http.ErrAbortHandler)
@@ -127,7 +127,7 @@ var boundRules = []rule{
 	{"The memory of bodies is bounded", inBubble(func(t *testing.T) {
 		// An answer counts as it comes. It waits for room and is not refused, because it has happened.
 		const runs, parts, part = 20, 10, 100
-		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: parts * part, MaxBodyMemory: 2 * parts * part}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, idempotency.Options{MaxStored: parts * part, MaxBodyMemory: 2 * parts * part}.InMemory(10), func(w http.ResponseWriter, r *http.Request) {
 			for range parts {
 				time.Sleep(time.Second)
 				_, _ = io.WriteString(w, strings.Repeat("x", part))
@@ -147,7 +147,7 @@ var boundRules = []rule{
 	{"The memory of bodies is bounded", func(t *testing.T) {
 		// A body without a length takes more as it grows, and one in a file takes nothing.
 		gate := newGate()
-		g := newRig(t, &idempotency.Options{MaxMemory: 2000, MaxStored: 10, MaxBodyMemory: 2010}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, idempotency.Options{MaxStored: 10, MaxBodyMemory: 2010}.InMemory(2000), func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Then") == "waits" {
 				gate.ServeHTTP(w, r)
 			}
@@ -167,7 +167,7 @@ var boundRules = []rule{
 	}},
 	{"The memory of bodies is bounded", func(t *testing.T) {
 		// However a request ends, it gives the memory back.
-		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxBody: 20, MaxStored: 10, MaxBodyMemory: 20}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, idempotency.Options{MaxBody: 20, MaxStored: 10, MaxBodyMemory: 20}.InMemory(10), func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-Then") {
 			case "panics":
 				panic(http.ErrAbortHandler)
@@ -207,7 +207,7 @@ var boundRules = []rule{
 	}},
 	{"The memory of bodies is bounded", func(t *testing.T) {
 		// Also a connection that the handler takes over gives the memory back.
-		options := &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20, Key: idempotency.KeyHeader("X-Event")}
+		options := idempotency.Options{MaxStored: 10, MaxBodyMemory: 20, Key: idempotency.KeyHeader("X-Event")}.InMemory(10)
 		g := newRig(t, options, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Event") != "" {
 				return
@@ -231,7 +231,7 @@ var boundRules = []rule{
 	{"The memory of bodies is bounded", func(t *testing.T) {
 		// An answer is in memory until it is stored.
 		synctest.Test(t, func(t *testing.T) {
-			g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBodyMemory: 20}, nil)
+			g := newRig(t, idempotency.Options{MaxStored: 10, MaxBodyMemory: 20}.InMemory(10), nil)
 			ten := withBody("0123456789")
 			down := func(_ context.Context, op string) error {
 				if op == "settle" {
@@ -287,7 +287,7 @@ var boundRules = []rule{
 	{"The memory of bodies is bounded", func(t *testing.T) {
 		// A refused request gives it back before the rest of its body comes.
 		gate := newGate()
-		g := newRig(t, &idempotency.Options{MaxMemory: 1000, MaxStored: 10, MaxBodyMemory: 1010}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, idempotency.Options{MaxStored: 10, MaxBodyMemory: 1010}.InMemory(1000), func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Then") == "waits" {
 				gate.ServeHTTP(w, r)
 			}

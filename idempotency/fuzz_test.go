@@ -102,7 +102,7 @@ func FuzzEncodeAnswer(f *testing.F) {
 // printOf returns the fingerprint of a request with that body.
 func printOf(t *testing.T, o *FingerprintOptions, target, contentType string, text []byte, memory int64) dibs.Fingerprint {
 	t.Helper()
-	options := (&Options{MaxMemory: memory, Fingerprint: *o}).withDefaults(dibs.Options{})
+	options := (&Options{maxMemory: memory, Fingerprint: *o}).withDefaults(dibs.Options{})
 	r := &http.Request{Method: http.MethodPost, RequestURI: target, URL: &url.URL{Path: "/"}, Header: http.Header{"Content-Type": {contentType}},
 		Body: io.NopCloser(bytes.NewReader(text)), ContentLength: -1}
 	var b body

@@ -269,7 +269,6 @@ func TestOptionsAreValidated(t *testing.T) {
 	for field, o := range map[string]idempotency.Options{
 		"Methods":                               {Methods: []string{"GET"}},
 		"MaxBody":                               {MaxBody: -1},
-		"MaxMemory":                             {MaxMemory: -1},
 		"MaxConcurrent":                         {MaxConcurrent: -1},
 		"MaxBodyMemory: -1":                     {MaxBodyMemory: -1},
 		"MaxBodyMemory: 2097151":                {MaxBodyMemory: 2<<20 - 1},

@@ -36,7 +36,7 @@ func TestAThousandSmallRequests(t *testing.T) {
 // nothing is left of them.
 func TestTemporaryFilesAreBounded(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 10, MaxBody: 1000, MaxBodyMemory: 250}, nil)
+	g := newRig(t, idempotency.Options{MaxStored: 10, MaxBody: 1000, MaxBodyMemory: 250}.InMemory(10), nil)
 	const uploads, fit = 13, 3 // of 300 bytes in 1000
 	var bodies []*io.PipeWriter
 	var answers []<-chan *httptest.ResponseRecorder
@@ -66,7 +66,7 @@ func TestRecordsCountBeforeTheyAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make([]byte, 2000)
 		_, _ = rand.Read(answer)
-		g := newRig(t, &idempotency.Options{MaxMemory: 10, MaxStored: 4000, MaxBodyMemory: 16_000}, func(w http.ResponseWriter, _ *http.Request) {
+		g := newRig(t, idempotency.Options{MaxStored: 4000, MaxBodyMemory: 16_000}.InMemory(10), func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(answer)
 		})
 		first := g.send(withBody(""))

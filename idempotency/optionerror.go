@@ -141,7 +141,6 @@ func (o *Options) limits() []error {
 	return slices.DeleteFunc([]error{
 		between("MaxBody", o.MaxBody, 1, math.MaxInt64-1),
 		between("BodyTimeout", o.BodyTimeout, time.Millisecond, math.MaxInt64),
-		between("MaxMemory", o.MaxMemory, 1, math.MaxInt64-1),
 		between("MaxConcurrent", o.MaxConcurrent, 0, math.MaxInt),
 		between("MaxBodyMemory", o.MaxBodyMemory, 0, math.MaxInt64),
 		between("Lease", o.Lease, minLease, math.MaxInt64),
@@ -175,7 +174,7 @@ func between[T int | int64 | time.Duration](field string, value, least, most T) 
 
 // contradictions returns an error for each number that another one makes useless.
 func (o *Options) contradictions() (all []error) {
-	if least := min(o.MaxBody, o.MaxMemory) + o.MaxStored; o.MaxBodyMemory > 0 && o.MaxBodyMemory < least {
+	if least := min(o.MaxBody, o.maxMemory) + o.MaxStored; o.MaxBodyMemory > 0 && o.MaxBodyMemory < least {
 		all = append(all, &OptionError{
 			Field: "MaxBodyMemory", With: "MaxStored", Value: o.MaxBodyMemory, Least: least,
 			Reason: fmt.Sprintf("%d is too small; it must be at least %d, which one request may need: MaxStored, and MaxMemory or MaxBody", o.MaxBodyMemory, least),

@@ -20,7 +20,6 @@ const (
 	DefaultHandlerLimit   = 5 * time.Minute
 	DefaultBodyTimeout    = 30 * time.Second
 	DefaultMaxBody        = 8 << 20
-	DefaultMaxMemory      = 1 << 20
 	DefaultMaxStored      = 1 << 20
 	DefaultConflictStatus = http.StatusConflict
 	DefaultMismatchStatus = http.StatusUnprocessableEntity
@@ -131,16 +130,14 @@ type Options struct {
 	Fingerprint FingerprintOptions
 
 	// MaxBody is how many bytes the body of a guarded request may have. A longer one is refused
-	// with 413. Default: DefaultMaxBody.
+	// with 413. One longer than MaxMemory is kept in a temporary file in os.TempDir(). Default:
+	// DefaultMaxBody.
 	MaxBody int64
 	// BodyTimeout is how long the client of a guarded request may pause while it sends the body. After
 	// that the request is refused with 408, as with fewer than 500 bytes a second. It is also how
 	// long the client may take for 16 KiB of the answer. After that the transfer breaks, and the
 	// handler continues. Default: DefaultBodyTimeout.
 	BodyTimeout time.Duration
-	// MaxMemory is the longest body, in bytes, that is kept in memory. A longer one is kept in a
-	// temporary file in os.TempDir(). Default: DefaultMaxMemory.
-	MaxMemory int64
 
 	// MaxConcurrent is how many requests with a key the Middleware serves at once, those that wait
 	// included. A request counts from when its body has arrived until its key is settled. A further
@@ -241,7 +238,12 @@ type Options struct {
 	// Context). It is stored with the answer, and Event.First has it when the answer is replayed.
 	// Default: nothing is stored.
 	Trace func(context.Context) string
+
+	maxMemory int64 // MaxMemory, except in tests
 }
+
+// MaxMemory is the longest body of a request, in bytes, that is kept in memory.
+const MaxMemory = 1 << 20
 
 // MaxStored bounds Options.MaxStored, in bytes, because answers are in memory until they are stored.
 const MaxStored = 1 << 30
@@ -252,7 +254,7 @@ func (o *Options) shares() *memory.Shares {
 	s := memory.Process()
 	if o.MaxBodyMemory > 0 {
 		s = memory.NewShares(o.MaxBodyMemory)
-	} else if least := min(o.MaxBody, o.MaxMemory) + o.MaxStored; least > s.Memory.Most() {
+	} else if least := min(o.MaxBody, o.maxMemory) + o.MaxStored; least > s.Memory.Most() {
 		s = memory.NewShares(least)
 	}
 	if o.MaxBody > s.Files.Most() {
@@ -281,7 +283,7 @@ func (o *Options) withDefaults(of dibs.Options) Options {
 	r.Fingerprint.Fields = slices.Clone(r.Fingerprint.Fields)
 	r.BodyTimeout = cmp.Or(r.BodyTimeout, DefaultBodyTimeout)
 	r.MaxBody = cmp.Or(r.MaxBody, DefaultMaxBody)
-	r.MaxMemory = cmp.Or(r.MaxMemory, DefaultMaxMemory)
+	r.maxMemory = cmp.Or(r.maxMemory, MaxMemory)
 	r.Lease = cmp.Or(r.Lease, max(of.TTL, minLease))
 	r.Retention = cmp.Or(r.Retention, DefaultRetention)
 	r.ConflictStatus = cmp.Or(r.ConflictStatus, DefaultConflictStatus)

@@ -402,7 +402,7 @@ var scopeRules = []rule{
 			return len(entries)
 		}
 		const limit = 4000
-		g := newRig(t, &idempotency.Options{MaxBody: limit, MaxMemory: 1000}, func(w http.ResponseWriter, r *http.Request) {
+		g := newRig(t, idempotency.Options{MaxBody: limit}.InMemory(1000), func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.Copy(w, r.Body); err != nil {
 				t.Error(err)
 			}
@@ -443,7 +443,7 @@ var scopeRules = []rule{
 		}), "body-unreadable", 400)
 		g.ran(ran)
 		t.Setenv("TMPDIR", dir+"/none")
-		nowhere := newRig(t, &idempotency.Options{MaxMemory: 1}, nil)
+		nowhere := newRig(t, idempotency.Options{}.InMemory(1), nil)
 		isProblem(t, nowhere.send(), "no-room", 503)
 		nowhere.ran(0)
 	}},

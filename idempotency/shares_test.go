@@ -18,7 +18,7 @@ func TestDefaultBounds(t *testing.T) {
 		}
 	}
 	most := process.Memory.Most()
-	large := (&Options{MaxBody: 8 * most, MaxMemory: 2 * most}).withDefaults(dibs.Options{})
+	large := (&Options{MaxBody: 8 * most, maxMemory: 2 * most}).withDefaults(dibs.Options{})
 	if s := large.shares(); s.Memory.Most() < 2*most || s.Files.Most() < 8*most {
 		t.Errorf("one request has no room: %d bytes, and %d in files", s.Memory.Most(), s.Files.Most())
 	}

@@ -164,7 +164,7 @@ var slowRules = []rule{
 	}},
 	{"Requests with a key can be bounded", func(t *testing.T) {
 		// A body that has not arrived keeps no other request out, nor an answer that is not taken.
-		g := newRig(t, &idempotency.Options{MaxConcurrent: 1, MaxMemory: 1 << 20, MaxStored: 10, MaxBodyMemory: 1<<20 + 10}, nil)
+		g := newRig(t, &idempotency.Options{MaxConcurrent: 1, MaxStored: 10, MaxBodyMemory: 1<<20 + 10}, nil)
 		var slow []<-chan *httptest.ResponseRecorder
 		var rest []*io.PipeWriter
 		for _, key := range []string{"a", "b", "c"} {

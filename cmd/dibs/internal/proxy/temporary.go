@@ -14,7 +14,7 @@ import (
 // be refused for as long as the proxy runs.
 func (c *Config) checkTemporary() error {
 	spills := func(r Route) bool {
-		return r.MaxBody > idempotency.DefaultMaxMemory
+		return r.MaxBody > idempotency.MaxMemory
 	}
 	if !slices.ContainsFunc(c.guarded(), spills) {
 		return nil
