@@ -70,7 +70,7 @@ func newGateway(owner Owner, name string, config func(addr string) string) (*Gat
 	if err := s.prepare(owner, name, g.users...); err != nil {
 		return nil, err
 	}
-	s.ready, s.wipe = s.accepts, func() error { return nil }
+	s.ready = s.accepts
 	file := s.folder.join("config")
 	s.command.path, s.command.args = path, append(g.args[:len(g.args):len(g.args)], file)
 	s.command.env = []string{"PATH=/usr/bin:/bin", "HOME=" + s.folder.path}

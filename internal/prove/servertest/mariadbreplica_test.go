@@ -34,7 +34,7 @@ func TestMariaDBReplica(t *testing.T) {
 				alone <- err
 			}()
 			if semi { // it is in the log, and nobody sees it
-				awaitRow(t, old, "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for semi-sync ACK%'", "1")
+				awaitRow(t, old.Do, "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for semi-sync ACK%'", "1")
 			} else if err := <-alone; err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestMariaDBReplica(t *testing.T) {
 			old.AwaitStandby(s)
 			s.Query("INSERT INTO kept VALUES ('new')")
 			old.AwaitStandby(s)
-			awaitRow(t, old, "SELECT GROUP_CONCAT(n ORDER BY n) FROM kept", "both,new")
+			awaitRow(t, old.Do, "SELECT GROUP_CONCAT(n ORDER BY n) FROM kept", "both,new")
 			if semi {
 				if err := <-alone; err == nil {
 					t.Error("what no replica had was committed")

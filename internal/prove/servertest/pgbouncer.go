@@ -34,8 +34,7 @@ type PgBouncerOptions struct {
 }
 
 // A PgBouncerServer is a PgBouncer of a test. All users of its PostgreSQL server can use
-// it with their passwords, and all databases. It stores nothing, so RestartEmpty is
-// Restart.
+// it with their passwords, and all databases. It stores nothing.
 type PgBouncerServer struct {
 	server
 	backend *PostgresServer
@@ -59,7 +58,7 @@ func newPgBouncer(owner Owner, backend *PostgresServer, o *PgBouncerOptions) (*P
 	if err := s.prepare(owner, "pgbouncer", "postgres"); err != nil {
 		return nil, err
 	}
-	s.ready, s.wipe = s.accepts, func() error { return nil }
+	s.ready = s.accepts
 	s.command.path, s.command.args = path, []string{"pgbouncer", s.folder.join("pgbouncer.ini")}
 	s.command.env = []string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"}
 	err = s.write(map[string]string{
@@ -109,21 +108,12 @@ func (s *PgBouncerServer) URLAt(addr string) string {
 }
 
 // Do runs SQL through the pooler as PostgresServer.Do does.
-func (s *PgBouncerServer) Do(sql string) ([][]string, error) { return s.ask("postgres", sql) }
+func (s *PgBouncerServer) Do(sql string) ([][]string, error) {
+	return s.backend.psql("127.0.0.1", s.port).query("postgres", sql)
+}
 
 // Query is Do, and ends the test after an error.
 func (s *PgBouncerServer) Query(sql string) [][]string {
 	s.owner.Helper()
 	return s.rows(sql, s.Do)
-}
-
-// Console runs a command of the pooler, such as "SHOW POOLS" or "PAUSE", and returns its
-// rows. It ends the test after an error.
-func (s *PgBouncerServer) Console(command string) [][]string {
-	s.owner.Helper()
-	return s.rows(command, func(sql string) ([][]string, error) { return s.ask("pgbouncer", sql) })
-}
-
-func (s *PgBouncerServer) ask(database, sql string) ([][]string, error) {
-	return s.backend.psql("127.0.0.1", s.port).query(database, sql)
 }

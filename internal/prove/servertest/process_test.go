@@ -121,7 +121,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		if line := segmentLine(t, s.pids[0]); line != "" {
+		if line := segmentLine(s.pids[0]); line != "" {
 			t.Errorf("left in the kernel: %s", line)
 		}
 	}

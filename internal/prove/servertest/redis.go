@@ -226,15 +226,6 @@ func (s *RedisServer) wipeData() error {
 	return os.Mkdir(s.folder.join("data"), 0o700)
 }
 
-// ReplicaOf makes the server a replica of the master, even after restarts. It returns
-// when the replica is in step.
-func (s *RedisServer) ReplicaOf(master *RedisServer) {
-	s.owner.Helper()
-	s.Must("REPLICAOF", "127.0.0.1", master.port)
-	s.Must("CONFIG", "REWRITE")
-	s.AwaitReplica()
-}
-
 // Promote makes a replica a master with its data, even after restarts.
 func (s *RedisServer) Promote() {
 	s.owner.Helper()
@@ -301,7 +292,15 @@ func (s *RedisServer) Follow(addr string) {
 // a Wire to the new master.
 func (s *RedisServer) Rejoin(_ *RedisServer, addr string) {
 	s.owner.Helper()
-	s.RestartEmpty()
+	s.do("emptying", func() error {
+		if err := s.stop(); err != nil {
+			return err
+		}
+		if err := s.wipe(); err != nil {
+			return err
+		}
+		return s.run()
+	})
 	s.Follow(addr)
 }
 
@@ -329,11 +328,6 @@ const (
 	// AOF writes every command and syncs each before it is answered: a kill
 	// loses nothing.
 	AOF
-	// AOFEverySecond writes every command and syncs once a second, the
-	// server's own default: a kill of the process loses nothing, unless a sync is
-	// still under way, for which writes wait up to two seconds; a failure of the
-	// machine loses those.
-	AOFEverySecond
 )
 
 // RedisOptions describes a Redis server. nil and the zero value mean a server without
@@ -447,8 +441,6 @@ func (o *RedisOptions) dataLines() []string {
 		lines = append(lines, "save 60 1")
 	case AOF:
 		lines = append(lines, `save ""`, "appendonly yes", "appendfsync always")
-	case AOFEverySecond:
-		lines = append(lines, `save ""`, "appendonly yes", "appendfsync everysec")
 	}
 	if o.MaxMemory != 0 {
 		lines = append(lines, fmt.Sprintf("maxmemory %d", o.MaxMemory))

@@ -203,21 +203,6 @@ func (s *server) Restart() {
 	})
 }
 
-// RestartEmpty starts the server again, at its address but without its data, as after the
-// replacement of a disk.
-func (s *server) RestartEmpty() {
-	s.owner.Helper()
-	s.do("restarting", func() error {
-		if err := s.stop(); err != nil {
-			return err
-		}
-		if err := s.wipe(); err != nil {
-			return err
-		}
-		return s.run()
-	})
-}
-
 // Running reports whether the server's process is alive, even if it is paused.
 func (s *server) Running() bool {
 	s.mu.Lock()

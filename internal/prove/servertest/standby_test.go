@@ -46,7 +46,7 @@ func TestPostgresStandby(t *testing.T) {
 	w.Lead(s.Addr())
 	old.Rejoin(s, w.Addr())
 	old.AwaitStandby(s)
-	awaitRow(t, old, "SELECT string_agg(n, ' ' ORDER BY n) FROM kept", "both new")
+	awaitRow(t, old.Do, "SELECT string_agg(n, ' ' ORDER BY n) FROM kept", "both new")
 	if got := old.Query("SELECT pg_is_in_recovery()"); got[0][0] != "t" {
 		t.Error("the old primary is not a standby")
 	}
