@@ -283,11 +283,7 @@ func TestBusyKeyDelaysNoOther(t *testing.T) {
 			}
 			cancel()
 			time.Sleep(time.Second / 10)
-			for e, err := range s.List(t.Context(), store.Query{Name: "k"}) {
-				if err != nil || e.Waiters > 0 {
-					t.Errorf("%d places are left, %v", e.Waiters, err)
-				}
-			}
+			noWaiters(t, s)
 		}
 		testkit.Check(t, held.Release())
 		time.Sleep(20 * time.Second) // until the client stops to release the key

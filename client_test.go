@@ -51,6 +51,16 @@ func empty(t *testing.T, s store.Inspector) {
 	}
 }
 
+// noWaiters fails the test if a waiter has a place in a queue.
+func noWaiters(t *testing.T, s store.Inspector) {
+	t.Helper()
+	for e, err := range s.List(t.Context(), store.Query{}) {
+		if err != nil || e.Waiters != 0 {
+			t.Errorf("%d places are left, %v", e.Waiters, err)
+		}
+	}
+}
+
 func TestNamespacesNeverMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)

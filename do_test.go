@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,31 +14,6 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/stores/memstore"
 )
-
-func TestDoRunsAloneAndReleases(t *testing.T) {
-	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		inside, most, runs := 0, 0, 0
-		var wg sync.WaitGroup
-		for range 50 {
-			wg.Go(func() {
-				err := c.Do(t.Context(), "k", func(ctx context.Context) error {
-					inside++
-					most = max(most, inside)
-					time.Sleep(time.Second)
-					inside--
-					runs++
-					return nil
-				})
-				testkit.Check(t, err)
-			})
-		}
-		wg.Wait()
-		if most != 1 || runs != 50 {
-			t.Errorf("%d at once, %d runs; want 1 and 50", most, runs)
-		}
-		empty(t, s)
-	})
-}
 
 func TestDoEndsEveryWay(t *testing.T) {
 	broken := errors.New("broken")
@@ -109,18 +83,6 @@ func TestTryDoReturnsErrHeldAtOnce(t *testing.T) {
 		}
 		if d := time.Since(start); d != 0 {
 			t.Errorf("it took %v", d)
-		}
-	})
-}
-
-func TestLossIsReportedThoughTheSectionSucceeded(t *testing.T) {
-	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
-			_, err := s.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
-			return err
-		})
-		if !errors.Is(err, dibs.ErrLost) {
-			t.Errorf("Do returned %v", err)
 		}
 	})
 }

@@ -1,10 +1,8 @@
 package dibs_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -36,49 +34,6 @@ func TestLeaseThatIsTakenAwayIsLost(t *testing.T) {
 			t.Errorf("the holder noticed after %v, want a third of the lease", d)
 		}
 		empty(t, s)
-	})
-}
-
-func TestProgressReachesTheSuccessor(t *testing.T) {
-	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		first := acquire(t, c, "k", nil)
-		testkit.Must(t, first.Save(t.Context(), []byte("half")))
-		time.Sleep(time.Minute) // renewals leave it alone
-		testkit.Must(t, first.Abandon(t.Context()))
-		second := acquire(t, c, "k", nil)
-		if !bytes.Equal(second.Progress(), []byte("half")) || second.Attempt() != 2 {
-			t.Errorf("progress %q, attempt %d", second.Progress(), second.Attempt())
-		}
-		if err := first.Save(t.Context(), []byte("late")); err == nil {
-			t.Error("a settled lease saved progress")
-		}
-		if err := second.Save(t.Context(), make([]byte, store.MaxProgress+1)); err == nil {
-			t.Error("progress over the limit was accepted")
-		}
-		testkit.Check(t, second.Release())
-		third := acquire(t, c, "k", nil)
-		if third.Progress() != nil || third.Attempt() != 1 {
-			t.Errorf("after a clean end: progress %q, attempt %d", third.Progress(), third.Attempt())
-		}
-		testkit.Check(t, third.Release())
-	})
-}
-
-func TestFromContext(t *testing.T) {
-	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
-		if _, ok := dibs.FromContext(t.Context()); ok {
-			t.Error("a context without a lease has one")
-		}
-		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
-			l, ok := dibs.FromContext(ctx)
-			if !ok || l.Key().Name != "k" || l.Fence() == 0 || len(l.ID()) != 16 {
-				return fmt.Errorf("got %+v, %v", l, ok)
-			}
-			return nil
-		})
-		testkit.Check(t, err)
 	})
 }
 

@@ -98,19 +98,6 @@ func TestHolderLogsTheStoreAway(t *testing.T) {
 	})
 }
 
-// element is a store that answers each claim with an error of the element alone.
-type element struct {
-	*faulty
-	err error
-}
-
-func (s element) Claim(_ context.Context, _ []store.Claim, answers []store.Answer) error {
-	for i := range answers {
-		answers[i].Err = s.err
-	}
-	return nil
-}
-
 // TestWhatIsNoOutage: errors about one key, and callers that stop waiting, are not logged as the
 // store's. A store without space is, and a store that does not answer for a second.
 func TestWhatIsNoOutage(t *testing.T) {
@@ -127,7 +114,7 @@ func TestWhatIsNoOutage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := new(bytes.Buffer)
-				client := newClient(t, element{newFaulty(newStore(t)), c.err}, &dibs.Options{Logger: slog.New(slog.NewJSONHandler(log, nil))})
+				client := newClient(t, full{newFaulty(newStore(t)), c.err}, &dibs.Options{Logger: slog.New(slog.NewJSONHandler(log, nil))})
 				_, _ = client.Held(t.Context(), "k")
 				if lines := linesAboutStore(t, log); (len(lines) > 0) != c.store {
 					t.Errorf("the log has %+v", lines)

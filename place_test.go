@@ -100,36 +100,6 @@ func TestPlaceStaysWhenRedeemGivesUp(t *testing.T) {
 	})
 }
 
-func TestPlaceIsCancelledOrExpires(t *testing.T) {
-	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		a, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		testkit.Must(t, err)
-		if _, _, err := c.Reserve(t.Context(), "k", time.Minute, nil); err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			testkit.Check(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
-		})
-		synctest.Wait()
-		testkit.Check(t, c.CancelPlace(t.Context(), a))
-		wg.Wait()
-		if d := time.Since(start); d < time.Minute || d > time.Minute+time.Second {
-			t.Errorf("the waiter entered after %v; the second place stood for a minute", d)
-		}
-		if err := c.CancelPlace(t.Context(), a); !errors.Is(err, dibs.ErrLost) {
-			t.Errorf("giving up a place twice: %v", err)
-		}
-		lease, err := c.Redeem(t.Context(), a, nil)
-		if err != nil {
-			t.Fatalf("a place that has ended is the end of the queue: %v", err)
-		}
-		_ = lease.Release()
-		empty(t, s)
-	})
-}
-
 func FuzzPlace(f *testing.F) {
 	for _, key := range []dibs.Key{{Name: "k"}, {Namespace: "ns", Name: strings.Repeat("\x00", 512)}} {
 		text, err := dibs.Place{Key: key, Token: store.NewToken()}.MarshalText()
@@ -220,19 +190,6 @@ func TestGraceIsCountedAnewAfterACrash(t *testing.T) {
 			t.Errorf("the place of a worker that crashed blocked for %v, want a minute", took)
 		}
 		empty(t, s)
-	})
-}
-
-func TestRecordLeavesPlacesAlone(t *testing.T) {
-	inMemory(t, func(t *testing.T, _ *memstore.Store, c *dibs.Client) {
-		if _, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { return 1, nil }); err != nil {
-			t.Fatal(err)
-		}
-		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
-		testkit.Must(t, err)
-		if _, err := c.Redeem(t.Context(), p, &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{MaxAge: dibs.AnyAge}}); !errors.Is(err, dibs.ErrDone) {
-			t.Errorf("Redeem that accepts a record returned %v", err)
-		}
 	})
 }
 

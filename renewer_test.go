@@ -156,25 +156,6 @@ func TestRenewalDuringASettlement(t *testing.T) {
 	}
 }
 
-// TestLeasesThatAreDueSoonShareACall: leases that were taken a moment apart are renewed in one call.
-func TestLeasesThatAreDueSoonShareACall(t *testing.T) {
-	withFaults(t, func(t *testing.T, f *faulty, c *dibs.Client) {
-		var leases []*dibs.Lease
-		for _, key := range []string{"a", "b", "c"} {
-			l := acquire(t, c, key, nil)
-			leases = append(leases, l)
-			time.Sleep(dibs.DefaultTTL / 60)
-		}
-		time.Sleep(dibs.DefaultTTL / 2)
-		if _, renews, _ := f.counts(); renews != 1 {
-			t.Errorf("%d calls renewed %d leases; want 1", renews, len(leases))
-		}
-		for _, l := range leases {
-			release(t, l)
-		}
-	})
-}
-
 // TestManyLeasesTakeFewCalls: docs/operate/incidents.md says how many calls the renewals of a process take:
 // four for each third of a lease at most, for up to 512 keys.
 func TestManyLeasesTakeFewCalls(t *testing.T) {

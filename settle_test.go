@@ -10,48 +10,8 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
-	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/memstore"
 )
-
-func TestComplete(t *testing.T) {
-	inMemory(t, func(t *testing.T, s *memstore.Store, c *dibs.Client) {
-		o := &dibs.AcquireOptions{MaxAge: dibs.AnyAge, Fingerprint: dibs.Fingerprint{1}}
-		lease := acquire(t, c, "k", o)
-		testkit.Must(t, lease.Complete(t.Context(), []byte("the answer"), time.Hour))
-		if err := lease.Release(); err != nil {
-			t.Errorf("Release after Complete returned %v", err)
-		}
-		time.Sleep(time.Minute)
-		_, err := c.Acquire(t.Context(), "k", o)
-		done, ok := errors.AsType[*dibs.DoneError](err)
-		if !ok || !errors.Is(err, dibs.ErrDone) || string(done.Record.Data) != "the answer" ||
-			done.Record.Age != time.Minute || done.Record.Left != 59*time.Minute {
-			t.Errorf("got %+v", err)
-		}
-		other := *o
-		other.Fingerprint = dibs.Fingerprint{2}
-		if _, err := c.Acquire(t.Context(), "k", &other); !errors.Is(err, dibs.ErrMismatch) {
-			t.Errorf("another fingerprint got %v", err)
-		}
-		fresh := *o
-		fresh.MaxAge = 30 * time.Second
-		again, err := c.Acquire(t.Context(), "k", &fresh)
-		if err != nil {
-			t.Fatalf("a record of a minute answered a claim that takes 30 s: %v", err)
-		}
-		testkit.Check(t, again.Release())
-		if err := again.Complete(t.Context(), nil, 0); err == nil {
-			t.Error("a retention of 0 was accepted")
-		}
-		time.Sleep(time.Hour)
-		after, err := c.Acquire(t.Context(), "k", o)
-		if err != nil {
-			t.Fatalf("after its retention: %v", err)
-		}
-		testkit.Check(t, after.Release())
-	})
-}
 
 // TestCompleteWhoseAnswerWasLost: called again, it reports that the record was
 // written, though the renewals since then found no lease.
@@ -239,20 +199,10 @@ func TestLeaseIsUndone(t *testing.T) {
 	})
 }
 
-// refusing is a store that settles nothing, and says why of each.
-type refusing struct{ *faulty }
-
-func (refusing) Settle(_ context.Context, _ []store.Settlement, errs []error) error {
-	for i := range errs {
-		errs[i] = dibs.ErrFull
-	}
-	return nil
-}
-
 func TestRefusedReleaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c := newClient(t, refusing{s}, nil)
+		c := newClient(t, &answering{s.Store, dibs.ErrFull, 0}, nil)
 		lease := acquire(t, c, "k", &dibs.AcquireOptions{TTL: 3 * time.Second})
 		if err := lease.Release(); !errors.Is(err, dibs.ErrFull) {
 			t.Errorf("got %v, want ErrFull", err)

@@ -132,16 +132,18 @@ func TestASettlementIsRepeated(t *testing.T) {
 	})
 }
 
-// answering is a store that answers settlements with an error of the element.
+// answering is a store that answers settlements with an error of the element, after a time.
 type answering struct {
 	*memstore.Store
-	err error
+	err  error
+	late time.Duration
 }
 
 func (s *answering) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
 	if s.err == nil {
 		return s.Store.Settle(ctx, settlements, errs)
 	}
+	time.Sleep(s.late)
 	for i := range errs {
 		errs[i] = s.err
 	}
@@ -169,7 +171,7 @@ func TestWhatIsNotDoneEndsNoTrust(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			eachEnding(t, func(t *testing.T, end func(context.Context, *dibs.Lease) error) {
-				s := &answering{newStore(t), test.answer}
+				s := &answering{newStore(t), test.answer, 0}
 				c := newClient(t, s, nil)
 				lease, err := c.Acquire(t.Context(), "k", nil)
 				testkit.Must(t, err)
@@ -260,8 +262,7 @@ func TestALeaseInsideAnotherIsSettled(t *testing.T) {
 // that it is held. A refusal leaves the lease as it was.
 func TestErrWhileASettlementIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := newFaulty(newStore(t))
-		c := newClient(t, &answeringLate{faulty: line, err: dibs.ErrFull}, nil)
+		c := newClient(t, &answering{newStore(t), dibs.ErrFull, 3 * time.Second}, nil)
 		lease, err := c.Acquire(t.Context(), "k", nil)
 		testkit.Must(t, err)
 		until := lease.Until()
@@ -283,20 +284,6 @@ func TestErrWhileASettlementIsUnderWay(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-// answeringLate is a store that refuses settlements after three seconds.
-type answeringLate struct {
-	*faulty
-	err error
-}
-
-func (s *answeringLate) Settle(_ context.Context, _ []store.Settlement, errs []error) error {
-	time.Sleep(3 * time.Second)
-	for i := range errs {
-		errs[i] = s.err
-	}
-	return nil
 }
 
 // TestLeadEndsAlthoughItsReleaseIsNotAnswered: the function has returned while it led, so it is not

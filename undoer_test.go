@@ -243,52 +243,21 @@ func TestUndoOutlastsAnOutage(t *testing.T) {
 	}
 }
 
-// TestPlaceIsUndoneWhenItsCallerGoesAway: a caller that goes away while it asks leaves no
-// place in the queue.
-func TestPlaceIsUndoneWhenItsCallerGoesAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFaulty(newStore(t))
-		holder, c := newClient(t, s.Store, nil), newClient(t, s, nil)
-		lease := acquire(t, holder, "k", nil)
-		gate := make(chan struct{})
-		s.set(nil, func(string) error { <-gate; return nil })
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if _, err := c.Acquire(ctx, "k", nil); !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
-		})
-		synctest.Wait()
-		cancel()
-		wg.Wait()
-		s.set(nil, nil)
-		close(gate)
-		synctest.Wait()
-		for e, err := range s.List(t.Context(), store.Query{}) {
-			if err != nil || e.Waiters != 0 {
-				t.Errorf("%d places are left, %v", e.Waiters, err)
-			}
-		}
-		release(t, lease)
-	})
-}
-
-// busyAgain is a store whose answer to the first claim is lost, and which is then too busy
-// with the key for one more.
-type busyAgain struct {
+// refusingNext is a store whose answer to the first claim is lost, and which refuses the next one.
+type refusingNext struct {
 	*faulty
+	with  error
 	asked atomic.Int32
 }
 
-func (s *busyAgain) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+func (s *refusingNext) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
 	switch s.asked.Add(1) {
 	case 1:
 		_ = s.Store.Claim(ctx, claims, answers)
 		return errCut
 	case 2:
 		for i := range answers {
-			answers[i] = store.Answer{Err: dibs.ErrBusy}
+			answers[i] = store.Answer{Err: s.with}
 		}
 		return nil
 	}
@@ -298,15 +267,17 @@ func (s *busyAgain) Claim(ctx context.Context, claims []store.Claim, answers []s
 // TestUnknownClaimIsUndoneAlthoughTheLastAnswerIsKnown: what an earlier try may have got is
 // undone, although the last try got a definite answer.
 func TestUnknownClaimIsUndoneAlthoughTheLastAnswerIsKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &busyAgain{faulty: newFaulty(newStore(t))}
-		c := newClient(t, s, nil)
-		if _, err := c.TryAcquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrBusy) {
-			t.Errorf("got %v", err)
-		}
-		time.Sleep(time.Second)
-		empty(t, s)
-	})
+	for _, refusal := range []error{dibs.ErrBusy, dibs.ErrFull} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &refusingNext{faulty: newFaulty(newStore(t)), with: refusal}
+			c := newClient(t, s, nil)
+			if _, err := c.TryAcquire(t.Context(), "k", nil); !errors.Is(err, refusal) {
+				t.Errorf("got %v; want %v", err, refusal)
+			}
+			time.Sleep(time.Second)
+			empty(t, s)
+		})
+	}
 }
 
 // TestLateGrantIsUndone: a grant whose answer came after the end of its lease is given back, and does
@@ -367,11 +338,7 @@ func TestWaiterThatIsRefusedHasNoPlace(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 				synctest.Wait()
-				for e, err := range s.List(t.Context(), store.Query{}) {
-					if err != nil || e.Waiters != 0 {
-						t.Errorf("%d places are left, %v", e.Waiters, err)
-					}
-				}
+				noWaiters(t, s)
 				release(t, lease)
 			})
 		})
