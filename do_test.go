@@ -124,3 +124,17 @@ type noTransactor struct{}
 func (noTransactor) Begin(context.Context) (dibs.Transaction, error) {
 	return nil, errors.New("a transaction was begun")
 }
+
+func BenchmarkDoUncontended(b *testing.B) {
+	s, err := memstore.New(nil)
+	testkit.Must(b, err)
+	defer s.Close()
+	c, err := dibs.New(s, nil)
+	testkit.Must(b, err)
+	defer c.Close()
+	nothing := func(context.Context) error { return nil }
+	b.ReportAllocs()
+	for b.Loop() {
+		testkit.Must(b, c.Do(b.Context(), "key", nothing))
+	}
+}
