@@ -243,6 +243,33 @@ func TestUndoOutlastsAnOutage(t *testing.T) {
 	}
 }
 
+// TestPlaceIsUndoneWhenItsCallerGoesAway: a caller that goes away while it asks leaves no
+// place in the queue.
+func TestPlaceIsUndoneWhenItsCallerGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		holder, c := newClient(t, s.Store, nil), newClient(t, s, nil)
+		lease := acquire(t, holder, "k", nil)
+		gate := make(chan struct{})
+		s.set(nil, func(string) error { <-gate; return nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Acquire(ctx, "k", nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		s.set(nil, nil)
+		close(gate)
+		synctest.Wait()
+		noWaiters(t, s)
+		release(t, lease)
+	})
+}
+
 // refusingNext is a store whose answer to the first claim is lost, and which refuses the next one.
 type refusingNext struct {
 	*faulty

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/dibs-go/dibs/internal/prove/failpoint"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -124,4 +127,165 @@ func sessionEnded(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, ErrUnknown) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || sqlState(err) == "57P01"
+}
+
+// children work on the file in their argument. None of them ends by itself but with an error.
+var children = testkit.Children{"invoices": writeAndStop}
+
+// openFile opens a file that processes share.
+func openFile(path string) (bench, error) {
+	db, err := sql.Open("sqlite", "file:"+path+"?"+patient)
+	return bench{database: databases["sqlite"], DB: db}, err
+}
+
+// Where a child stops in its second transaction.
+const (
+	beforeNumber = "before the number"
+	afterNumber  = "after the number"
+	between      = "between the invoices"
+	beforeCommit = "before COMMIT"
+	afterCommit  = "after COMMIT"
+)
+
+// writeAndStop writes two invoices in each of two transactions.
+func writeAndStop(args []string) error {
+	b, err := openFile(args[0])
+	if err != nil {
+		return err
+	}
+	s, err := NewSequence(SQLite, nil)
+	if err != nil {
+		return err
+	}
+	for round := range 2 {
+		reach := func(point string) {
+			if round == 1 {
+				failpoint.Reach(point)
+			}
+		}
+		err := Transact(context.Background(), SQLite, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+			reach(beforeNumber)
+			return b.writeInvoices(ctx, tx, s, 2, func(written int) {
+				reach([]string{afterNumber, between, beforeCommit}[written])
+			})
+		})
+		if err != nil {
+			return err
+		}
+		reach(afterCommit)
+	}
+	return errors.New("it was not killed")
+}
+
+// A process that is killed leaves no gap and no number twice, and blocks no other process.
+func TestSequenceKilledProcess(t *testing.T) {
+	t.Parallel()
+	for point, committed := range map[string]int64{beforeNumber: 2, afterNumber: 2, between: 2, beforeCommit: 2, afterCommit: 4} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "test.db")
+			b, err := openFile(path)
+			testkit.Must(t, err)
+			defer b.Close()
+			s := newSequence(t, b, nil)
+			b.invoices(t)
+			child := failpoint.Start(t, point, testkit.Child("invoices", path))
+			child.Await()
+			// This transaction waits for the child's.
+			got := make(chan error, 1)
+			go func() {
+				got <- Transact(t.Context(), SQLite, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+					return b.writeInvoices(ctx, tx, s, 1, func(int) {})
+				})
+			}()
+			child.Kill()
+			testkit.Check(t, <-got)
+			b.checkInvoices(t, s, committed+1)
+			if n := b.number(t, "SELECT COUNT(*) FROM invoice"); n != committed+1 {
+				t.Errorf("there are %d invoices; %d were committed", n, committed+1)
+			}
+		})
+	}
+}
+
+// TestRowKeepsItsNumber: every row is numbered once, though its event fires many times at once and
+// some of the transactions roll back.
+func TestRowKeepsItsNumber(t *testing.T) {
+	const rows, events = 5, 6
+	onEach(t, func(t *testing.T, b bench) {
+		s := newSequence(t, b, nil)
+		b.must(t, "CREATE TABLE invoice (id BIGINT PRIMARY KEY, number BIGINT)")
+		for id := range rows {
+			b.must(t, "INSERT INTO invoice (id) VALUES ($1)", id)
+		}
+		type invoice struct {
+			id     int64
+			number sql.NullInt64
+		}
+		row := newRow(t, b.d, &RowOptions[invoice]{
+			Select: b.sql("SELECT id, number FROM invoice WHERE id = $1"), MaxTries: 1000,
+			Fields: func(i *invoice) []any { return []any{&i.id, &i.number} },
+			Update: b.sql("UPDATE invoice SET number = $1 WHERE id = $2"),
+			Values: func(i *invoice) []any { return []any{i.number, i.id} },
+		})
+		own := errors.New("rolled back")
+		var all sync.WaitGroup
+		for id := range rows {
+			var mu sync.Mutex
+			seen := map[int64]bool{}
+			for event := range events {
+				all.Go(func() {
+					i, err := row.Update(t.Context(), b.DB, func(ctx context.Context, tx *sql.Tx, i *invoice) (err error) {
+						if !i.number.Valid {
+							i.number.Int64, err = s.Next(ctx, tx, "invoice")
+							i.number.Valid = true
+						}
+						if err == nil && event%3 == 0 {
+							return own
+						}
+						return err
+					}, int64(id))
+					if event%3 == 0 {
+						if !errors.Is(err, own) {
+							t.Errorf("an event that fails: %v", err)
+						}
+						return
+					}
+					testkit.Check(t, err)
+					mu.Lock()
+					defer mu.Unlock()
+					if seen[i.number.Int64] = true; len(seen) > 1 {
+						t.Errorf("invoice %d had the numbers %v", id, seen)
+					}
+				})
+			}
+		}
+		all.Wait()
+		b.checkInvoices(t, s, rows)
+	})
+}
+
+// TestNoFunction: a call without a function is refused before a connection is asked for a lock.
+func TestNoFunction(t *testing.T) {
+	ctx, key := t.Context(), NameKey("a", "b")
+	row := newRow(t, SQLite, (bench{database: database{d: SQLite}}).accountOptions())
+	for call, do := range map[string]func() error{
+		"Advisory.Do":    func() error { return new(Advisory).Do(ctx, key, nil, nil) },
+		"Advisory.TryDo": func() error { return new(Advisory).TryDo(ctx, key, nil, nil) },
+		"Named.Do":       func() error { return new(Named).Do(ctx, "a", nil, nil) },
+		"Named.TryDo":    func() error { return new(Named).TryDo(ctx, "a", nil, nil) },
+		"Transact":       func() error { return Transact(ctx, SQLite, nil, nil, nil) },
+		"Row.Update": func() error {
+			_, err := row.Update(ctx, nil, nil, 1)
+			return err
+		},
+		"Row.UpdateOptimistic": func() error {
+			_, err := row.UpdateOptimistic(ctx, nil, nil, 1)
+			return err
+		},
+	} {
+		if err := do(); err == nil || !strings.Contains(err.Error(), call+" was given no function") {
+			t.Errorf("%s without a function: %v", call, err)
+		}
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -211,4 +213,168 @@ func TestFailedCallerLeavesTheQueue(t *testing.T) {
 			t.Errorf("%d queues are left", n)
 		}
 	})
+}
+
+// Callers of one key are served in order; a caller that gives up is passed over, also in
+// the moment in which its turn comes.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns localQueues[string]
+		testkit.Must(t, turns.enter(t.Context(), "a"))
+		testkit.Must(t, turns.enter(t.Context(), "b"))
+		came := make(chan int, 5)
+		enough := errors.New("enough")
+		stops := make([]context.CancelCauseFunc, 5)
+		for i := range 5 {
+			var ctx context.Context
+			ctx, stops[i] = context.WithCancelCause(t.Context())
+			go func() {
+				if err := turns.enter(ctx, "a"); err != nil {
+					if err != enough {
+						t.Errorf("%d: %v", i, err)
+					}
+					i = -i
+				}
+				came <- i
+			}()
+			synctest.Wait()
+		}
+		stops[1](enough)
+		synctest.Wait()
+		turns.leave("a") // 0 comes
+		synctest.Wait()
+		turns.leave("a") // 2 comes, and gives up at the same time
+		stops[2](enough)
+		synctest.Wait()
+		got := fmt.Sprint(<-came, <-came, <-came)
+		if got == "-1 0 2" {
+			turns.leave("a")
+			synctest.Wait()
+		} else if got != "-1 0 -2" {
+			t.Errorf("they came in the order %v", got)
+		}
+		turns.leave("a")
+		if got := fmt.Sprint(<-came, <-came); got != "3 4" {
+			t.Errorf("then came %v", got)
+		}
+		turns.leave("a")
+		turns.leave("b")
+		if n := len(turns.at); n != 0 {
+			t.Errorf("%d are left", n)
+		}
+	})
+}
+
+// A caller that gives up in the moment in which its turn comes passes it on, whichever it notices
+// first.
+func TestTurnThatNobodyTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 {
+			var turns localQueues[string]
+			testkit.Must(t, turns.enter(t.Context(), "a"))
+			ctx, stop := context.WithCancel(t.Context())
+			gone := make(chan error, 1)
+			go func() { gone <- turns.enter(ctx, "a") }()
+			synctest.Wait()
+			stop()
+			turns.leave("a")
+			if err := <-gone; err == nil {
+				turns.leave("a")
+			}
+			if n := len(turns.at); n != 0 {
+				t.Fatal("the queue stands, and nobody is in front")
+			}
+		}
+	})
+}
+
+// TestWaitersLeaveConnections: callers that wait for one key use one connection of the pool, so the
+// holder gets one for its work.
+func TestWaitersLeaveConnections(t *testing.T) {
+	t.Parallel()
+	a := newAdvisory(t, nil)
+	a.db.SetMaxOpenConns(3) // the lock, the first waiter, and the work
+	key := ownKey()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Limit)
+	defer cancel()
+	all := newBarrier(8)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			all.wait(t)
+			testkit.Check(t, a.Do(ctx, key, nil, func(ctx context.Context) error {
+				_, err := a.db.ExecContext(ctx, "SELECT 1")
+				return err
+			}))
+		})
+	}
+	callers.Wait()
+}
+
+// Several on one session, whatever the order in which they are given.
+func TestAdvisoryLockAll(t *testing.T) {
+	t.Parallel()
+	keys := []AdvisoryKey{ownKey(), PairKey(1, 2), ownKey(), ownKey()}
+	backwards := []AdvisoryKey{keys[3], keys[2], keys[1], keys[0], keys[0]}
+	var inside, most atomic.Int64
+	var all sync.WaitGroup
+	for i := range 4 {
+		a := newAdvisory(t, nil)
+		all.Go(func() {
+			for range 5 {
+				l, err := a.LockAll(t.Context(), [][]AdvisoryKey{keys, backwards}[i%2], nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				most.Store(max(most.Load(), inside.Add(1)))
+				inside.Add(-1)
+				testkit.Check(t, l.Unlock())
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d were inside at once", most.Load())
+	}
+	a := newAdvisory(t, nil)
+	if _, err := a.LockAll(t.Context(), nil, nil); err == nil {
+		t.Error("no keys were accepted")
+	}
+	err := a.Do(t.Context(), keys[3], nil, func(context.Context) error {
+		_, err := a.LockAll(t.Context(), keys, &LockOptions{Wait: 20 * time.Millisecond})
+		return err
+	})
+	if !errors.Is(err, dibs.ErrHeld) {
+		t.Errorf("one of them is held: %v", err)
+	}
+	for _, key := range keys {
+		if n := advisoryLocks(t, key); n != 0 {
+			t.Errorf("%v: %d have it still", key, n)
+		}
+	}
+}
+
+// A circle with a session that takes the locks in another order.
+func TestAdvisoryDeadlock(t *testing.T) {
+	t.Parallel()
+	a := newAdvisory(t, nil)
+	low, high := IntKey(owned.Add(1)), IntKey(1<<40+owned.Add(1))
+	foreign, err := a.db.Conn(t.Context())
+	testkit.Must(t, err)
+	defer foreign.Close()
+	mustExec(t, foreign, "SET deadlock_timeout = '1h'") // so the other session gets the error
+	mustExec(t, foreign, "SELECT pg_advisory_lock("+high.String()+")")
+	got := make(chan error, 1)
+	go func() {
+		_, err := a.LockAll(t.Context(), []AdvisoryKey{low, high}, nil)
+		got <- err
+	}()
+	testkit.Eventually(t, "it waits", func() bool { return advisoryLocks(t, high) == 2 })
+	mustExec(t, foreign, "SELECT pg_advisory_lock("+low.String()+")")
+	if err := <-got; !errors.Is(err, ErrDeadlock) {
+		t.Error(err)
+	}
+	mustExec(t, foreign, "SELECT pg_advisory_unlock_all()")
+	testkit.Eventually(t, "nothing is left", func() bool { return advisoryLocks(t, low)+advisoryLocks(t, high) == 0 })
 }

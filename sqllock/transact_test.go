@@ -4,10 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
@@ -241,6 +246,138 @@ func TestTransactImmediate(t *testing.T) {
 		wg.Wait()
 		if got := b.number(t, "SELECT balance FROM account"); got != 120 {
 			t.Errorf("%q: the balance is %d; want 120", parameters, got)
+		}
+	}
+}
+
+// stateError is an error with an SQLSTATE, as lib/pq and pgx return it.
+type stateError string
+
+func (e stateError) Error() string    { return "SQLSTATE " + string(e) }
+func (e stateError) SQLState() string { return string(e) }
+
+// codeError is how SQLite's driver does.
+type codeError int
+
+func (e codeError) Error() string { return fmt.Sprintf("code %d", int(e)) }
+func (e codeError) Code() int     { return int(e) }
+
+func mysqlError(number uint16) error { return &mysql.MySQLError{Number: number} }
+
+// What may be tried again, and what may have been committed.
+func TestConflicts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		d                        Dialect
+		err                      error
+		conflicted, notCommitted bool
+	}{
+		{PostgreSQL, stateError("40001"), true, true},
+		{PostgreSQL, stateError("40P01"), true, true},
+		{PostgreSQL, stateError("23505"), false, true},
+		{PostgreSQL, stateError("25P02"), false, true},
+		{PostgreSQL, stateError("P0001"), false, true},
+		{PostgreSQL, stateError("40003"), false, false}, // it does not know
+		{PostgreSQL, stateError("57P01"), false, false}, // may come after the commit
+		{PostgreSQL, stateError("08006"), false, false},
+		{PostgreSQL, stateError("XX000"), false, false},
+		{PostgreSQL, stateError(""), false, false},
+		{PostgreSQL, mysqlError(1213), false, false},
+		{MySQL, mysqlError(1213), true, true},
+		{MySQL, mysqlError(1205), true, true},
+		{MariaDB, mysqlError(1020), true, true},
+		{MySQL, mysqlError(1053), false, false},
+		{MySQL, mysqlError(1317), false, false},
+		{MySQL, mysql.ErrInvalidConn, false, false},
+		{SQLite, codeError(5), true, true},
+		{SQLite, codeError(517), true, true},
+		{SQLite, codeError(6), true, true},
+		{SQLite, codeError(787), false, true}, // a foreign key
+		{SQLite, codeError(13), false, true},
+		{SQLite, codeError(10), false, false},
+		{SQLite, io.ErrUnexpectedEOF, false, false},
+		{PostgreSQL, pgx.ErrTxCommitRollback, false, true},
+		{PostgreSQL, context.Canceled, false, false},
+		{MariaDB, &RowHeldError{Err: mysqlError(1205)}, false, false}, // was asked for
+		{SQLite, nil, false, false},
+	} {
+		wrapped := fmt.Errorf("wrapped: %w", c.err)
+		if got := c.d.Conflicted(wrapped); got != c.conflicted {
+			t.Errorf("%v: %v is a conflict: %v", c.d, c.err, got)
+		}
+		if _, held := errors.AsType[*RowHeldError](c.err); held {
+			continue // no answer to a commit
+		}
+		if got := c.d.notCommitted(wrapped); got != c.notCommitted {
+			t.Errorf("%v: %v says that nothing was committed: %v", c.d, c.err, got)
+		}
+	}
+}
+
+func TestIdentifiers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, postgres, others string }{
+		{"account", `"account"`, "`account`"},
+		{"Account", `"Account"`, "`Account`"},
+		{"shop.account", `"shop"."account"`, "`shop`.`account`"},
+		{"order", `"order"`, "`order`"},
+		{`a"b`, `"a""b"`, "`a\"b`"},
+		{"a`b", "\"a`b\"", "`a``b`"},
+		{"x; DROP TABLE account; --", `"x; DROP TABLE account; --"`, "`x; DROP TABLE account; --`"},
+		{"größe", `"größe"`, "`größe`"},
+		{strings.Repeat("x", 64), "", "`" + strings.Repeat("x", 64) + "`"},
+		{strings.Repeat("x", 65), "", ""},
+		{"", "", ""},
+		{".account", "", ""},
+		{"shop.", "", ""},
+		{"a.b.c", "", ""},
+		{"a\x00b", "", ""},
+		{"a\nb", "", ""},
+		{"a ", "", ""},
+		{"a\xff", "", ""},
+	} {
+		for _, d := range []Dialect{PostgreSQL, MySQL, MariaDB, SQLite} {
+			want := c.others
+			if d == PostgreSQL {
+				want = c.postgres
+			}
+			got, err := d.table("Options.Table", c.name)
+			if got != want || (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "Options.Table is ") {
+				t.Errorf("%v: %q is written %s, %v; want %s", d, c.name, got, err, want)
+			}
+		}
+	}
+}
+
+// A quoted name means what has the name, and no text, not even where it is missing.
+func TestIdentifiersMeanNothingElse(t *testing.T) {
+	onEach(t, func(t *testing.T, b bench) {
+		b.accounts(t, 1)
+		for _, name := range []string{`a"b`, "a`b", "select", "Tab Le", `'; DROP TABLE x; --`, `\`, "%s", "$1", "?"} {
+			quoted, err := b.d.identifier("the name", name)
+			testkit.Must(t, err)
+			if _, err := b.ExecContext(t.Context(), "CREATE TABLE "+quoted+" (id BIGINT PRIMARY KEY)"); err != nil {
+				t.Errorf("%s: %v", quoted, err)
+			}
+			if _, err := b.ExecContext(t.Context(), "SELECT "+quoted+" FROM account"); err == nil {
+				t.Errorf("the column %s is missing, and read", quoted)
+			}
+			var n int
+			if err := b.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+quoted).Scan(&n); err != nil || n != 0 {
+				t.Errorf("%s has %d rows, %v", quoted, n, err)
+			}
+		}
+	})
+}
+
+func TestDialectString(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[Dialect]string{PostgreSQL: "PostgreSQL", MySQL: "MySQL", MariaDB: "MariaDB", SQLite: "SQLite", 9: "Dialect(9)"} {
+		if got := d.String(); got != want {
+			t.Errorf("%s; want %s", got, want)
+		}
+		if err := d.validate(); (err == nil) != (d < 9) {
+			t.Errorf("%v: %v", d, err)
 		}
 	}
 }

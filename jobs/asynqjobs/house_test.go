@@ -21,3 +21,10 @@ func TestHouse(t *testing.T) {
 		},
 	}})
 }
+
+// TestReadme: its code is that of the example, and each promise of the table has its test.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	house.Readme(t, 80)
+	house.ReadmeRuns(t)
+}

@@ -3,15 +3,22 @@ package gocronlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/jonboulle/clockwork"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/prove/house"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/jobs/gocronlock"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/memstore"
 )
 
@@ -146,4 +153,253 @@ func TestNewLocker(t *testing.T) {
 			t.Errorf("a Locker without per: %v", err)
 		}
 	})
+}
+
+func newElector(t *testing.T, store dibs.Store, skew time.Duration) *gocronlock.Elector {
+	t.Helper()
+	e, err := gocronlock.NewElector(t.Context(), newClient(t, store), "leader", skew)
+	testkit.Must(t, err)
+	t.Cleanup(e.Close)
+	return e
+}
+
+// TestElectorClocksDiffer: the leader stops just after it has run a tick. The host whose
+// clock is behind does not run that tick again, and runs the next one.
+func TestElectorClocksDiffer(t *testing.T) {
+	simulate(t, func(t *testing.T, store *memstore.Store) {
+		var k ticks
+		job := k.run(100 * time.Millisecond)
+		time.Sleep(time.Second)
+		first, second := newElector(t, store, 5*time.Second), newElector(t, store, 5*time.Second)
+		stop := host(t, 0, gocron.WithDistributedElector(first), job)
+		host(t, -2*time.Second, gocron.WithDistributedElector(second), job)
+		time.Sleep(10*time.Minute - 500*time.Millisecond) // half a second after a tick
+		stop()
+		first.Close()
+		if err := first.IsLeader(t.Context()); err == nil {
+			t.Error("it leads after Close")
+		}
+		time.Sleep(10 * time.Minute)
+		testkit.Must(t, second.IsLeader(t.Context()))
+		if missed := k.check(t, 20); missed > 0 {
+			t.Errorf("%d ticks were missed", missed)
+		}
+	})
+}
+
+// TestElectorLoses: a leader that cannot reach the store stops a skew before another host
+// leads, and leads again in its turn.
+func TestElectorLoses(t *testing.T) {
+	simulate(t, func(t *testing.T, store *memstore.Store) {
+		broken := &failing{Store: store}
+		first, second := newElector(t, broken, 5*time.Second), newElector(t, store, 5*time.Second)
+		broken.down.Store(true)
+		var last time.Time
+		for second.IsLeader(t.Context()) != nil {
+			if first.IsLeader(t.Context()) == nil {
+				last = time.Now()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if gap := time.Since(last); gap < 5*time.Second || gap > dibs.DefaultTTL {
+			t.Errorf("the second leader began %v after the first one's last tick", gap)
+		}
+		if err := first.IsLeader(t.Context()); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("the first leader says %v", err)
+		}
+		broken.down.Store(false)
+		time.Sleep(time.Minute)
+		second.Close()
+		time.Sleep(time.Minute)
+		testkit.Must(t, first.IsLeader(t.Context()))
+	})
+}
+
+// TestElectorCloses: Close waits for the skew only if there was a tick within it, and does
+// not wait for leadership.
+func TestElectorCloses(t *testing.T) {
+	simulate(t, func(t *testing.T, store *memstore.Store) {
+		first, second := newElector(t, store, 5*time.Second), newElector(t, store, 5*time.Second)
+		testkit.Must(t, first.IsLeader(t.Context()))
+		time.Sleep(3 * time.Second)
+		for _, c := range []struct {
+			elector *gocronlock.Elector
+			takes   time.Duration
+		}{{second, 0}, {first, 2 * time.Second}, {first, 0}, {newElector(t, store, 5*time.Second), 0}} {
+			start := time.Now()
+			c.elector.Close()
+			if took := time.Since(start); took != c.takes {
+				t.Errorf("Close took %v, want %v", took, c.takes)
+			}
+		}
+	})
+}
+
+func TestNewElector(t *testing.T) {
+	simulate(t, func(t *testing.T, store *memstore.Store) {
+		down := &failing{Store: store}
+		down.down.Store(true)
+		closed := newClient(t, store)
+		testkit.Must(t, closed.Close())
+		for name, c := range map[string]*dibs.Client{"no client": nil, "no store": newClient(t, down), "closed": closed} {
+			if _, err := gocronlock.NewElector(t.Context(), c, "leader", 0); err == nil {
+				t.Errorf("%s: there is no error", name)
+			}
+		}
+		for _, skew := range []time.Duration{-1, dibs.DefaultTTL} {
+			if _, err := gocronlock.NewElector(t.Context(), newClient(t, store), "leader", skew); err == nil {
+				t.Errorf("a skew of %v: there is no error", skew)
+			}
+		}
+		client := newClient(t, store)
+		e, err := gocronlock.NewElector(t.Context(), client, "leader", 0)
+		testkit.Must(t, err)
+		testkit.Must(t, client.Close())
+		if err := e.IsLeader(t.Context()); !errors.Is(err, dibs.ErrClosed) {
+			t.Errorf("after the client was closed it says %v", err)
+		}
+		e.Close()
+		down.down.Store(false)
+	})
+}
+
+// simulate runs test in simulated time, with a store.
+func simulate(t *testing.T, test func(*testing.T, *memstore.Store)) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memstore.New(nil)
+		testkit.Must(t, err)
+		test(t, store)
+	})
+}
+
+func newClient(t *testing.T, store dibs.Store) *dibs.Client {
+	t.Helper()
+	c, err := dibs.New(store, nil)
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// skewed is a clock that is ahead by a time.
+type skewed struct {
+	clockwork.Clock
+	by time.Duration
+}
+
+func (c skewed) Now() time.Time { return c.Clock.Now().Add(c.by) }
+
+// host starts a scheduler whose clock is ahead by that time. It runs the job each minute.
+func host(t *testing.T, ahead time.Duration, exclude gocron.SchedulerOption, job func(tick time.Time)) (stop func()) {
+	t.Helper()
+	clock := skewed{clockwork.NewRealClock(), ahead}
+	s, err := gocron.NewScheduler(exclude, gocron.WithClock(clock), gocron.WithLocation(time.UTC))
+	testkit.Must(t, err)
+	task := gocron.NewTask(func() { job(clock.Now().Truncate(time.Minute)) })
+	_, err = s.NewJob(gocron.CronJob("* * * * *", false), task, gocron.WithName("report"))
+	testkit.Must(t, err)
+	s.Start()
+	stop = sync.OnceFunc(func() { testkit.Must(t, s.Shutdown()) })
+	t.Cleanup(stop)
+	return stop
+}
+
+// ticks counts the runs of each tick, and notes runs of the job at the same time.
+type ticks struct {
+	mu      sync.Mutex
+	ran     map[time.Time]int
+	running int
+	overlap bool
+	over    bool
+}
+
+// run is a job that takes that time.
+func (k *ticks) run(takes time.Duration) func(time.Time) {
+	return func(tick time.Time) {
+		k.mu.Lock()
+		if k.over {
+			k.mu.Unlock()
+			return
+		}
+		if k.ran == nil {
+			k.ran = map[time.Time]int{}
+		}
+		k.ran[tick]++
+		k.running++
+		k.overlap = k.overlap || k.running > 1
+		k.mu.Unlock()
+		time.Sleep(takes)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.running--
+	}
+}
+
+// end lets the running jobs end, and no other begin, because the Shutdown of gocron would
+// stop the simulated time while it waits for a job.
+func (k *ticks) end(takes time.Duration) {
+	k.mu.Lock()
+	k.over = true
+	k.mu.Unlock()
+	time.Sleep(takes)
+	synctest.Wait()
+}
+
+// check fails the test if a tick ran twice, if jobs ran at the same time, or if fewer ticks
+// ran. It returns how many ticks between the first one and the last one did not run.
+func (k *ticks) check(t *testing.T, least int) (missed int) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var first, last time.Time
+	for tick, n := range k.ran {
+		if n != 1 {
+			t.Errorf("the tick %s ran %d times", tick.Format(time.TimeOnly), n)
+		}
+		if first.IsZero() || tick.Before(first) {
+			first = tick
+		}
+		if tick.After(last) {
+			last = tick
+		}
+	}
+	if len(k.ran) < least || k.overlap {
+		t.Errorf("%d ticks ran, at the same time %v; want %d", len(k.ran), k.overlap, least)
+	}
+	return int(last.Sub(first)/time.Minute) + 1 - len(k.ran)
+}
+
+// failing is a store that cannot be reached while down is true, and whose leases cannot be
+// settled while unsettled is true.
+type failing struct {
+	dibs.Store
+	down, unsettled atomic.Bool
+}
+
+var errDown = errors.New("connection refused")
+
+func (s *failing) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	if s.down.Load() {
+		return errDown
+	}
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+func (s *failing) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
+	if s.down.Load() {
+		return errDown
+	}
+	return s.Store.Renew(ctx, renewals, errs)
+}
+
+func (s *failing) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+	if s.down.Load() || s.unsettled.Load() {
+		return fmt.Errorf("settle: %w", errDown)
+	}
+	return s.Store.Settle(ctx, settlements, errs)
+}
+
+// TestReadme: its code is that of the example, and each test that it names is there.
+func TestReadme(t *testing.T) {
+	house.Readme(t, 60)
+	house.ReadmeRuns(t)
 }

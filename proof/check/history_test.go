@@ -2,8 +2,11 @@ package check_test
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,4 +183,200 @@ type historyCase struct {
 	name   string
 	breaks string // the rule, or "" if it is a good history still
 	change func(h *builder)
+}
+
+func TestVerdictCounts(t *testing.T) {
+	h := good()
+	h.add("cut", 1, 2, history.Event{Kind: history.Fault, Name: "cut", Times: 7})
+	h.add("killed", 3, 4, history.Event{Kind: history.Killed, Process: 99})
+	h.at("R releases").Error = history.Unknown
+	h.o.Settling = 1
+	v := h.check()
+	if !v.OK() {
+		t.Errorf("%+v", v.Violations)
+	}
+	got := *v
+	if got.Keys != 4 || got.Operations != 23 || got.Unknown != 1 || got.Grants != 8 || got.Records != 1 || got.Replays != 1 ||
+		got.Sections != 2 || got.Waits != 1 || got.Faults["cut"] != 7 || got.Faults["killed"] != 1 {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+// What is not decided in time is not a pass.
+func TestTimeoutIsAFailure(t *testing.T) {
+	h := good()
+	h.o.Timeout = 1
+	v := h.check()
+	if v.OK() || len(v.Undecided) == 0 || len(v.Violations) > 0 {
+		t.Errorf("undecided: %q, violations: %v", v.Undecided, v.Violations)
+	}
+	if text := textOf(t, v); !strings.Contains(text, "UNDECIDED") || strings.Contains(text, "no violation\n") {
+		t.Errorf("the text does not say so:\n%s", text)
+	}
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	for field, o := range map[string]check.Options{
+		"Slack": {Slack: -1}, "Timeout": {Timeout: -1}, "Reaction": {Reaction: -1}, "Settling": {Settling: -1},
+	} {
+		v := check.History(nil, &o)
+		if v.OK() || !strings.Contains(v.Undecided[0], "Options."+field) {
+			t.Errorf("%s: %q", field, v.Undecided)
+		}
+	}
+	if v := check.History(nil, nil); !v.OK() {
+		t.Errorf("an empty history: %+v", v)
+	}
+}
+
+// Waiters that give up their places all at once, as the calls of one batch do, cost nothing:
+// there are too many orders of them to try all. (A seed of proof/sim.)
+func TestGivingUpAtOnce(t *testing.T) {
+	h := &builder{}
+	h.o.Timeout = time.Minute
+	h.granted("A", 10, 12, "mutex", "a", "queue", 10)
+	h.settle("A releases", 20, 30, "mutex", "a", "release")
+	for i := range 40 {
+		token := strings.Repeat("0", i+1)
+		h.claim("waits", 13, 14, "mutex", token, "queue", "held")
+		h.settle("gives up", 20, 30, "mutex", token, "undo")
+	}
+	h.granted("B", 40, 42, "mutex", "b", "queue", 20)
+	if v := h.check(); !v.OK() {
+		t.Errorf("%+v, undecided %q", v.Violations, v.Undecided)
+	}
+	h.granted("C", 50, 52, "mutex", "c", "queue", 30)
+	if v := h.check(); len(v.Undecided) > 0 || len(v.Violations) == 0 || v.Violations[0].Name != "lease" {
+		t.Errorf("B's lease stood when C was granted the key: %+v, undecided %q", v.Violations, v.Undecided)
+	}
+}
+
+// A counter-example has what matters, and little else: here two tokens of a hundred.
+func TestCounterExampleIsSmall(t *testing.T) {
+	h := &builder{}
+	for i := range 100 {
+		token := strings.Repeat("T", i+1)
+		h.granted("", 1000+100*i, 1010+100*i, "mutex", token, "try", uint64(1+i))
+		if i != 42 {
+			h.settle("", 1050+100*i, 1060+100*i, "mutex", token, "release")
+		}
+	}
+	v := h.check()
+	if len(v.Violations) != 1 || v.Violations[0].Name != "lease" {
+		t.Fatalf("%+v", v.Violations)
+	}
+	x := v.Violations[0]
+	if len(x.Events) > 4 || !strings.Contains(x.Text, "fence 43") || !strings.Contains(x.Text, "the key was held by") {
+		t.Errorf("%s", textOf(t, v))
+	}
+}
+
+// A long history is divided, and nothing falls between the parts.
+func TestLongHistories(t *testing.T) {
+	events := hot(12_000, 1, 8)
+	if v := check.History(events, nil); !v.OK() {
+		t.Fatal(textOf(t, v))
+	}
+	for _, at := range []int{100, 6000, 11_500} {
+		changed := append([]history.Event(nil), events...)
+		i := at
+		for changed[i].Kind != history.Renew {
+			i++
+		}
+		changed[i].Error = history.Lost
+		if v := check.History(changed, nil); v.OK() {
+			t.Errorf("call %d had lost its lease, and the check did not see it", i)
+		}
+	}
+}
+
+func textOf(t *testing.T, v *check.Verdict) string {
+	t.Helper()
+	var b strings.Builder
+	testkit.Must(t, v.WriteText(&b))
+	return b.String()
+}
+
+func TestHotKeysAreAccepted(t *testing.T) {
+	if v := accepted(t, hot(20_000, 3, 16)); v.Waits < 100 || v.Unknown < 50 || v.Grants < 1000 {
+		t.Errorf("that was too little to mean anything: %+v", v)
+	}
+}
+
+func accepted(t testing.TB, events []history.Event) *check.Verdict {
+	v := check.History(events, nil)
+	if !v.OK() {
+		var text bytes.Buffer
+		v.WriteText(&text)
+		t.Fatal(text.String())
+	}
+	return v
+}
+
+// hot returns about n calls of a correct mutex that many users want at once, on each of some
+// keys. Some settlements are not answered of, and their leases run out.
+func hot(n, keys, users int) []history.Event {
+	r := rand.New(rand.NewPCG(1, 2))
+	const ttl = time.Second
+	var events []history.Event
+	token := 0
+	for k := range keys {
+		now, fence := time.Duration(1+r.IntN(1e9)), uint64(k*1_000_000)
+		window := func() (call, ret time.Duration) {
+			return now - time.Duration(1+r.IntN(2e5)), now + time.Duration(1+r.IntN(2e5))
+		}
+		key := fmt.Sprint("key", k)
+		ask := func(token, process int) history.Event {
+			call, ret := window()
+			return history.Event{
+				Kind: history.Claim, Key: key, Token: fmt.Sprintf("%032x", token), Process: process, Mode: "queue",
+				TTL: ttl, PlaceTTL: 3 * ttl / 2, Permits: 1, Left: 1, Call: call, Return: ret, State: "held", Queued: true,
+			}
+		}
+		type waiter struct{ token, process int }
+		newcomer := func() waiter {
+			token++
+			return waiter{token, token%users + 1}
+		}
+		holder := newcomer()
+		var queue []waiter
+		for len(events) < n*(k+1)/keys {
+			fence++
+			e := ask(holder.token, holder.process)
+			e.State, e.Queued, e.Fence, e.Attempt = "granted", false, fence, 1
+			events = append(events, e)
+			now += time.Millisecond
+			for len(queue) < users-1 { // every user that does not wait comes again
+				w := newcomer()
+				queue = append(queue, w)
+				now += time.Duration(r.IntN(1e6))
+				events = append(events, ask(w.token, w.process))
+			}
+			for _, w := range queue[r.IntN(len(queue)):] { // some ask again
+				now += time.Duration(r.IntN(1e5))
+				events = append(events, ask(w.token, w.process))
+			}
+			now += time.Duration(1e6 + r.IntN(1e7))
+			call, ret := window()
+			events = append(events, history.Event{Kind: history.Renew, Key: key, Token: e.Token, Process: e.Process, TTL: ttl, Call: call, Return: ret})
+			now += time.Duration(1e6 + r.IntN(1e7))
+			call, ret = window()
+			s := history.Event{Kind: history.Settle, Key: key, Token: e.Token, Process: e.Process, Outcome: "release", Call: call, Return: ret}
+			if r.IntN(20) == 0 {
+				s.Error = history.Unknown
+				for range 4 {
+					now += ttl/4 - 4*time.Millisecond
+					for _, w := range queue { // no waiter loses its place
+						events = append(events, ask(w.token, w.process))
+					}
+				}
+				now += 20 * time.Millisecond
+			}
+			events = append(events, s)
+			now += time.Millisecond
+			holder, queue = queue[0], queue[1:]
+		}
+	}
+	history.Sort(events)
+	return events
 }

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -190,6 +191,184 @@ func fences(s dibs.Store, change func(uint64) uint64) hooks {
 	h.pushed = func(a store.Answer) store.Answer {
 		a.Fence = change(a.Fence)
 		return a
+	}
+	return h
+}
+
+func staleRecord(s dibs.Store) hooks {
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
+		if err := s.Settle(ctx, settlements, errs); err != nil {
+			return err
+		}
+		for i, x := range settlements {
+			if x.Outcome != store.Keep || !errors.Is(errs[i], dibs.ErrLost) {
+				continue
+			}
+			c := store.Claim{Key: x.Key, Token: store.NewToken(), TTL: store.PushedTTL, Permits: 1, Weight: 1}
+			if claimOne(ctx, s, c).State != store.Granted {
+				continue
+			}
+			x.Token = c.Token
+			if settleOne(ctx, s, x) {
+				errs[i] = nil
+			}
+		}
+		return nil
+	}}
+}
+
+func halfRecord(s dibs.Store) hooks {
+	return asked(s, nil, func(_ store.Claim, a *store.Answer) {
+		a.Record.Data = a.Record.Data[:len(a.Record.Data)/2]
+	})
+}
+
+func otherBytes(s dibs.Store) hooks {
+	return asked(s, nil, func(_ store.Claim, a *store.Answer) {
+		if a.State == store.Done {
+			a.Record.Data = append(bytes.Clone(a.Record.Data), '\n')
+		}
+	})
+}
+
+func mismatchIgnored(s dibs.Store) hooks {
+	return asked(s, func(c *store.Claim) { c.Fingerprint = dibs.Fingerprint{} }, nil)
+}
+
+func answerLost(s dibs.Store) hooks {
+	return hooks{settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
+		other := slices.Clone(settlements)
+		for i := range other {
+			if x := &other[i]; x.Outcome == store.Keep {
+				x.Outcome, x.Data, x.Retention = store.Release, nil, 0
+			}
+		}
+		return s.Settle(ctx, other, errs)
+	}}
+}
+
+// oldRecord remembers every record that it has seen.
+func oldRecord(s dibs.Store) hooks {
+	var records memory[dibs.Key, []byte]
+	return hooks{
+		claim: cached(s, &records),
+		settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
+			if err := s.Settle(ctx, settlements, errs); err != nil {
+				return err
+			}
+			for i, x := range settlements {
+				if _, ok := records.get(x.Key); x.Outcome == store.Keep && errs[i] == nil && !ok {
+					records.set(x.Key, bytes.Clone(x.Data))
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// unwrittenRecord remembers records from when they are sent until the store has them,
+// and so those that it refuses.
+func unwrittenRecord(s dibs.Store) hooks {
+	var records memory[dibs.Key, []byte]
+	return hooks{
+		claim: cached(s, &records),
+		settle: func(ctx context.Context, settlements []store.Settlement, errs []error) error {
+			for _, x := range settlements {
+				if x.Outcome == store.Keep {
+					records.set(x.Key, bytes.Clone(x.Data))
+				}
+			}
+			if err := s.Settle(ctx, settlements, errs); err != nil {
+				return err
+			}
+			for i, x := range settlements {
+				if x.Outcome == store.Keep && errs[i] == nil {
+					records.drop(x.Key)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// cached is a Claim that is answered by what is remembered, if there is anything.
+func cached(s dibs.Store, records *memory[dibs.Key, []byte]) func(context.Context, []store.Claim, []store.Answer) error {
+	return func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+		return part(ctx, claims, answers, s.Claim, func(i int) bool {
+			c := &claims[i]
+			data, ok := records.get(c.Key)
+			if !ok || c.MaxAge == 0 || c.Mode == store.Reserve {
+				return true
+			}
+			answers[i] = store.Answer{State: store.Done, Record: dibs.Record{Data: data, Left: c.MaxAge}}
+			return false
+		})
+	}
+}
+
+func barging(s dibs.Store) hooks {
+	return asked(s, func(c *store.Claim) {
+		if c.Mode == store.Queue {
+			c.Mode, c.PlaceTTL = store.Try, 0
+		}
+	}, func(c store.Claim, a *store.Answer) {
+		if c.Mode == store.Queue && a.State == store.Held {
+			a.Queued = true
+		}
+	})
+}
+
+// stranded answers a waiter that asks again what it answered at first.
+func stranded(s dibs.Store) hooks {
+	var waiting memory[store.Token, store.Answer]
+	return hooks{claim: func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+		err := part(ctx, claims, answers, s.Claim, func(i int) bool {
+			a, ok := waiting.get(claims[i].Token)
+			if ok && claims[i].Mode == store.Queue {
+				answers[i] = a
+				return false
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		for i, a := range answers {
+			if claims[i].Mode == store.Queue && a.State == store.Held && a.Queued {
+				waiting.set(claims[i].Token, a)
+			}
+		}
+		return nil
+	}}
+}
+
+// placeLost gives a place up when a lease from it ends, and takes a second claim from
+// it for one without a place.
+func placeLost(s dibs.Store) hooks {
+	var taken memory[store.Token, bool]       // places, once a lease has come from them
+	var from memory[store.Token, store.Token] // the place, by the lease's token
+	h := asked(s, func(c *store.Claim) {
+		if _, ok := taken.get(c.From); ok {
+			if place, own := from.get(c.Token); !own || place != c.From {
+				c.From, c.Grace = store.Token{}, 0
+			}
+		}
+	}, func(c store.Claim, a *store.Answer) {
+		if !c.From.IsZero() && a.State == store.Granted {
+			taken.set(c.From, true)
+			from.set(c.Token, c.From)
+		}
+	})
+	h.settle = func(ctx context.Context, settlements []store.Settlement, errs []error) error {
+		if err := s.Settle(ctx, settlements, errs); err != nil {
+			return err
+		}
+		for _, x := range settlements {
+			if place, ok := from.get(x.Token); ok {
+				settleOne(ctx, s, store.Settlement{Key: x.Key, Token: place, Outcome: store.Release})
+			}
+		}
+		return nil
 	}
 	return h
 }

@@ -1,6 +1,13 @@
 package sim_test
 
-import "github.com/dibs-go/dibs"
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/store"
+)
 
 // mutant is one way to break what a store promises, or what a client does.
 type mutant struct {
@@ -139,4 +146,165 @@ var mutants = []mutant{
 		About: "the fingerprint is not compared",
 		Wrap:  by(mismatchIgnored),
 	},
+}
+
+// memory is what a mutant remembers, by key or token. It is small: a history is.
+type memory[K comparable, V any] struct {
+	mu sync.Mutex
+	of map[K]V
+}
+
+func (m *memory[K, V]) set(k K, v V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.of == nil {
+		m.of = map[K]V{}
+	}
+	m.of[k] = v
+}
+
+func (m *memory[K, V]) get(k K) (v V, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok = m.of[k]
+	return v, ok
+}
+
+func (m *memory[K, V]) drop(k K) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of, k)
+}
+
+// part makes a call with the elements that pick picks alone, and puts their answers
+// where they belong.
+func part[Q, A any](ctx context.Context, qs []Q, as []A, call func(context.Context, []Q, []A) error, pick func(int) bool) error {
+	var which []int
+	var some []Q
+	for i := range qs {
+		if pick(i) {
+			which, some = append(which, i), append(some, qs[i])
+		}
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	got := make([]A, len(some))
+	if err := call(ctx, some, got); err != nil {
+		return err
+	}
+	for j, i := range which {
+		as[i] = got[j]
+	}
+	return nil
+}
+
+// asked returns hooks that change what is claimed, and what is answered.
+func asked(s dibs.Store, change func(*store.Claim), answer func(store.Claim, *store.Answer)) hooks {
+	return hooks{claim: func(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+		other := slices.Clone(claims)
+		if change != nil {
+			for i := range other {
+				change(&other[i])
+			}
+		}
+		if err := s.Claim(ctx, other, answers); err != nil {
+			return err
+		}
+		if answer != nil {
+			for i := range answers {
+				answer(claims[i], &answers[i])
+			}
+		}
+		return nil
+	}}
+}
+
+// claimOne makes one claim; the zero Answer is that of a call that failed.
+func claimOne(ctx context.Context, s dibs.Store, c store.Claim) store.Answer {
+	answers := make([]store.Answer, 1)
+	if err := s.Claim(ctx, []store.Claim{c}, answers); err != nil {
+		return store.Answer{}
+	}
+	return answers[0]
+}
+
+// settleOne makes one settlement and reports whether it is done.
+func settleOne(ctx context.Context, s dibs.Store, x store.Settlement) bool {
+	errs := make([]error, 1)
+	return s.Settle(ctx, []store.Settlement{x}, errs) == nil && errs[0] == nil
+}
+
+// broken is a store with other methods than its own.
+type broken struct {
+	dibs.Store // what is broken; called by the hooks
+	hooks
+}
+
+// hooks take the place of a store's methods. Those that are nil leave them as they are.
+type hooks struct {
+	claim  func(context.Context, []store.Claim, []store.Answer) error
+	renew  func(context.Context, []store.Renewal, []error) error
+	settle func(context.Context, []store.Settlement, []error) error
+	pushed func(store.Answer) store.Answer // of a pushed grant
+}
+
+// by returns the Wrap of a mutant whose hooks are made for each store.
+func by(breaks func(dibs.Store) hooks) func(dibs.Store) dibs.Store {
+	return func(s dibs.Store) dibs.Store {
+		b := &broken{Store: s, hooks: breaks(s)}
+		if i, ok := s.(store.Inspector); ok {
+			return &struct {
+				*broken
+				store.Inspector
+			}{b, i}
+		}
+		return b
+	}
+}
+
+// Claim implements dibs.Store.
+func (b *broken) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	if b.claim == nil {
+		return b.Store.Claim(ctx, claims, answers)
+	}
+	return b.claim(ctx, claims, answers)
+}
+
+// Renew implements dibs.Store.
+func (b *broken) Renew(ctx context.Context, renewals []store.Renewal, errs []error) error {
+	if b.renew == nil {
+		return b.Store.Renew(ctx, renewals, errs)
+	}
+	return b.renew(ctx, renewals, errs)
+}
+
+// Settle implements dibs.Store.
+func (b *broken) Settle(ctx context.Context, settlements []store.Settlement, errs []error) error {
+	if b.settle == nil {
+		return b.Store.Settle(ctx, settlements, errs)
+	}
+	return b.settle(ctx, settlements, errs)
+}
+
+// Batching implements store.Batcher; that of a store that says nothing is the default.
+func (b *broken) Batching() store.Batching {
+	if x, ok := b.Store.(store.Batcher); ok {
+		return x.Batching()
+	}
+	return store.Batching{}
+}
+
+// Notify implements store.Notifier; a store that cannot wake wakes no waiter.
+func (b *broken) Notify(wake func(store.Token, store.Answer)) (stop func()) {
+	n, ok := b.Store.(store.Notifier)
+	if !ok {
+		return func() {}
+	}
+	return n.Notify(func(t store.Token, a store.Answer) {
+		if a.State == store.Granted && b.pushed != nil {
+			a = b.pushed(a)
+		}
+		wake(t, a)
+	})
 }

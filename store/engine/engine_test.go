@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/store/engine"
 	"github.com/dibs-go/dibs/store/remote"
@@ -218,4 +219,190 @@ func (db *tables) open() *remote.Store {
 		return number
 	}
 	return remote.New(server)
+}
+
+// TestWhatBeginsLastsFromTheUpperBound: of a time that is known to lie between two bounds, a
+// lease, a place, a record, an abandonment and a Grace last from the upper one, and end by the
+// lower one.
+func TestWhatBeginsLastsFromTheUpperBound(t *testing.T) {
+	const least, most = int64(1_000_000), int64(1_300_000)
+	const d = 100 * time.Millisecond
+	token := store.NewToken()
+	k := engine.KeyOf(store.Key{Name: "k"})
+	begin := func(least, most int64, w engine.Row, leases []engine.Lease, places []engine.Place) *engine.Batch {
+		b := engine.NewBatch(engine.Tokens{k: {token}}, false, 0)
+		b.Begin()
+		b.AddRow(k, w)
+		b.Now(least, most, 1)
+		for _, l := range leases {
+			b.AddLease(k, l)
+		}
+		for _, p := range places {
+			b.AddPlace(k, true, p)
+		}
+		return b
+	}
+	claim := func(mode store.Mode) *store.Claim {
+		return &store.Claim{Key: store.Key{Name: "k"}, Token: token, Mode: mode, TTL: d, PlaceTTL: d, Permits: 1, Weight: 1}
+	}
+	same := func(what string, got, want int64) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %d, want %d", what, got, want)
+		}
+	}
+	end := most + int64(d/time.Microsecond)
+
+	b := begin(least, most, engine.Row{}, nil, nil)
+	var a store.Answer
+	b.State(k).Claim(claim(store.Try), &engine.Terms{}, &a)
+	w := b.State(k).Row()
+	same("a lease ends", w.Holder.Ends, end)
+	same("it was granted", w.Holder.Since, most)
+	for _, at := range []int64{end - 1, end} {
+		for _, above := range []int64{0, 500_000} {
+			b := begin(at, at+above, w, nil, nil)
+			if held := b.State(k).Renew(&store.Renewal{Token: token, TTL: d}); held != (at < end) {
+				t.Errorf("a lease that ends at %d is renewed between %d and %d: %v", end, at, at+above, held)
+			}
+			var e store.Entry
+			b = begin(at, at+above, w, nil, nil)
+			b.State(k).Describe(&e, &store.Query{})
+			if live := e.Runs[0].Left > 0; live != (at < end) {
+				t.Errorf("between %d and %d the lease has %v left", at, at+above, e.Runs[0].Left)
+			}
+		}
+	}
+	b = begin(least, most, w, nil, nil)
+	b.State(k).Renew(&store.Renewal{Token: token, TTL: 2 * d})
+	same("a renewed lease ends", b.State(k).Row().Holder.Ends, most+int64(2*d/time.Microsecond))
+	b = begin(least+1, most+1, w, nil, nil)
+	b.State(k).Claim(claim(store.Try), &engine.Terms{}, &a)
+	same("the lease of a claim that is sent again ends", b.State(k).Row().Holder.Ends, end+1)
+	b = begin(least, most, w, nil, nil)
+	b.State(k).Settle(&store.Settlement{Token: token, Outcome: store.Keep, Retention: d})
+	same("a record was written", b.State(k).Row().Record.Written, most)
+	same("it is kept until", b.State(k).Row().Record.Ends, end)
+	b = begin(least, most, w, nil, nil)
+	b.State(k).Settle(&store.Settlement{Token: token, Outcome: store.Abandon})
+	if all := b.Changes().Leases; len(all) != 1 {
+		t.Errorf("an abandoned lease is %v", all)
+	} else {
+		same("a lease was abandoned", *all[0][6].(*int64), most)
+	}
+
+	w.Holder.Token = store.NewToken()
+	b = begin(least, most, w, nil, nil)
+	b.State(k).Claim(claim(store.Queue), &engine.Terms{MaxWaiters: 1}, &a)
+	if all := b.Changes().Places; len(all) != 1 {
+		t.Errorf("a waiter's place is %v", all)
+	} else {
+		same("a place ends", *all[0][4].(*int64), end)
+	}
+	b = begin(least, most, w, nil, nil)
+	b.State(k).Claim(claim(store.Reserve), &engine.Terms{MaxWaiters: 1}, &a)
+	if all := b.Changes().Places; len(all) != 1 {
+		t.Errorf("a reserved place is %v", all)
+	} else {
+		same("a place was asked for", *all[0][14].(*int64), most)
+	}
+	two := []engine.Lease{
+		{Token: token, Fence: 1, Ends: least, Permits: 2, Weight: 1},
+		{Token: store.NewToken(), Fence: 2, Ends: least + 1, Permits: 2, Weight: 1},
+	}
+	b = begin(least, most, engine.Row{}, two, nil)
+	b.State(k).Advance()
+	if n := len(b.Changes().NoLeases); n != 1 {
+		t.Errorf("%d leases are over, want the one that ended by the lower bound", n)
+	}
+	b = begin(least, most, engine.Row{}, nil, []engine.Place{{Seq: 1, Token: store.NewToken(), Kind: 1, Ends: end, Grace: 50_000}})
+	b.State(k).Claim(claim(store.Try), &engine.Terms{}, &a)
+	same("a key is idle", b.State(k).Row().IdleSince, most)
+}
+
+// TestFencesRiseWithAClockSetBack: of grants that are claimed, that are pushed, and of a key whose
+// row was deleted. A held answer's fence is as high.
+func TestFencesRiseWithAClockSetBack(t *testing.T) {
+	db := &tables{turn: store.PushedTTL}
+	db.wipe()
+	s := db.open()
+	k, last := store.Key{Name: "k"}, uint64(0)
+	claim := func(token store.Token, mode store.Mode) store.Answer {
+		t.Helper()
+		answers := make([]store.Answer, 1)
+		testkit.Must(t, s.Claim(t.Context(), []store.Claim{{Key: k, Token: token, Mode: mode, TTL: time.Hour, PlaceTTL: time.Hour, Permits: 1, Weight: 1}}, answers))
+		testkit.Must(t, answers[0].Err)
+		return answers[0]
+	}
+	rises := func(what string, a store.Answer, state store.State) {
+		t.Helper()
+		if a.State != state || a.Fence < last || state == store.Granted && a.Fence == last {
+			t.Errorf("%s is answered %+v, after the fence %d", what, a, last)
+		}
+		last = a.Fence
+	}
+	release := func(token store.Token) {
+		t.Helper()
+		errs := make([]error, 1)
+		testkit.Must(t, s.Settle(t.Context(), []store.Settlement{{Key: k, Token: token, Outcome: store.Release}}, errs))
+		testkit.Must(t, errs[0])
+	}
+	woken := make(chan store.Answer, 10)
+	defer s.Notify(func(_ store.Token, a store.Answer) { woken <- a })()
+	a, b, c := store.NewToken(), store.NewToken(), store.NewToken()
+	rises("the first", claim(a, store.Try), store.Granted)
+	release(a)
+	db.slow = -time.Hour
+	rises("a claim after that", claim(b, store.Try), store.Granted)
+	rises("a waiter", claim(c, store.Queue), store.Held)
+	release(b)
+	rises("the waiter's push", <-woken, store.Granted)
+	release(c)
+	db.wipe()
+	db.mark = int64(last)
+	rises("a claim of a key whose row was deleted", claim(a, store.Try), store.Granted)
+}
+
+// TestProgressIsNotPushed: a waiter whose grant carries the progress of an abandoned lease is
+// woken to ask, because a poll does not read progress.
+func TestProgressIsNotPushed(t *testing.T) {
+	for _, permits := range []int{1, 2} {
+		db := &tables{turn: store.PushedTTL}
+		db.wipe()
+		s := db.open()
+		k, next := store.Key{Name: "k"}, store.NewToken()
+		claim := func(token store.Token) store.Answer {
+			answers := make([]store.Answer, 1)
+			testkit.Must(t, s.Claim(t.Context(), []store.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: permits, Weight: 1}}, answers))
+			return answers[0]
+		}
+		holder, errs := store.NewToken(), make([]error, 1)
+		claim(holder)
+		testkit.Must(t, s.Renew(t.Context(), []store.Renewal{{Key: k, Token: holder, TTL: time.Minute, Progress: []byte("half")}}, errs))
+		testkit.Must(t, errs[0])
+		testkit.Must(t, s.Settle(t.Context(), []store.Settlement{{Key: k, Token: holder, Outcome: store.Abandon}}, errs))
+		testkit.Must(t, errs[0])
+		if a := claim(next); a.State != store.Granted || string(a.Progress) != "half" {
+			t.Fatalf("%+v, want a grant with the progress", a)
+		}
+		name, tokens := engine.KeyOf(k), []store.Token{next}
+		b := engine.NewBatch(engine.Tokens{name: tokens}, true, 0)
+		var due []engine.WakeUp
+		testkit.Must(t, db.work(t.Context(), remote.Polling, b, func() { due = b.State(name).Due(tokens, map[store.Token]int{}) }))
+		if len(due) != 1 || due[0].Token != next || due[0].Answer.State != 0 {
+			t.Errorf("%d permits: due are %+v, want that the waiter is woken", permits, due)
+		}
+	}
+}
+
+// TestMicros: durations are rounded up, because nothing may end early.
+func TestMicros(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, time.Millisecond: 1000,
+		store.AnyAge: 9223372036854776, store.AnyAge - time.Microsecond: 9223372036854775,
+	} {
+		if got := engine.Micros(d); got != want {
+			t.Errorf("Micros(%d) = %d, not %d", d, got, want)
+		}
+	}
 }

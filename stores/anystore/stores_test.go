@@ -226,3 +226,60 @@ func checkToInspect(t *testing.T, urls ...string) {
 		s.Close()
 	}
 }
+
+// TestDownHasACure: the error about a server that does not run says what to do.
+func TestDownHasACure(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"postgres://app@127.0.0.1:1/app", "postgres://app@nowhere.invalid/app", "mysql://app@127.0.0.1:1/app", "redis://127.0.0.1:1", "redis+unix:///nowhere/socket",
+		"postgres://app@127.0.0.1:1,127.0.0.1:2/app", "redis+sentinel://127.0.0.1:1/master", "redis+cluster://127.0.0.1:1",
+		"http://127.0.0.1:1", "https://:token@127.0.0.1:1,127.0.0.1:2", "http+unix:/nowhere/socket",
+	} {
+		for _, open := range []func() error{
+			func() error { _, err := Open(t.Context(), url, ToCheck); return err },
+			func() error { _, err := Open(t.Context(), url, ToUse); return err },
+		} {
+			err := open()
+			says(t, err, "cannot be reached", "runs and listens at the address, and that no firewall is in between)")
+			if text := err.Error(); strings.ContainsAny(text, "\n\t") || strings.Count(text, "refused") > strings.Count(url, ":1")+strings.Count(url, ":2") {
+				t.Errorf("the error is %q; want one line that says once of each address what is wrong", text)
+			}
+		}
+	}
+}
+
+// TestFromEnvironment: the URL of the store is in a variable, or in the file that another one names.
+func TestFromEnvironment(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		testkit.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	const url = "redis://:secret@host"
+	good := file("good", url+"\n")
+	for _, test := range []struct{ url, file, want, refused string }{
+		{"", "", "", ""},
+		{url, "", url, ""},
+		{"", good, url, ""},
+		{"", file("bare", url), url, ""},
+		{"", file("windows", "\ufeff"+url+"\r\n\r\n"), url, ""},
+		{url, good, url, ""},
+		{url + "/1", good, "", "DIBS_STORE and the file of DIBS_STORE_FILE name different stores; unset one"},
+		{"", filepath.Join(folder, "gone"), "", "DIBS_STORE_FILE: there is no file " + filepath.Join(folder, "gone")},
+		{url, filepath.Join(folder, "gone"), "", "there is no file"},
+		{"", file("empty", "\n"), "", "is empty"},
+		{"", file("long", strings.Repeat("secret", maxURL)), "", "is longer than 65536 bytes"},
+		{"", folder, "", "DIBS_STORE_FILE: "},
+	} {
+		got, err := FromEnvironment(func(name string) string {
+			return map[string]string{"DIBS_STORE": test.url, "DIBS_STORE_FILE": test.file}[name]
+		})
+		if got != test.want || (err != nil) != (test.refused != "") {
+			t.Errorf("%q and %q: %q, %v; want %q", test.url, test.file, got, err, test.want)
+		}
+		if err != nil && (!strings.Contains(err.Error(), test.refused) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%q and %q: %v; want %q", test.url, test.file, err, test.refused)
+		}
+	}
+}

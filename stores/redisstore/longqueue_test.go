@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,4 +205,119 @@ func since(before, now map[string]int) map[string]int {
 		}
 	}
 	return more
+}
+
+// TestMemoryComesBack: after thirty thousand keys the server is as it was.
+func TestMemoryComesBack(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"hz 100"}})
+	s := open(t, server.URL(), nil)
+	use := func(n, first int) {
+		const batch, workers = 500, 4
+		var working sync.WaitGroup
+		for w := range workers {
+			working.Go(func() {
+				claims, answers := make([]store.Claim, batch), make([]store.Answer, batch)
+				settlements, errs := make([]store.Settlement, batch), make([]error, batch)
+				for from := w * batch; from < n; from += workers * batch {
+					for i := range claims {
+						claims[i] = lock(fmt.Sprintf("key %d", first+from+i), answered)
+						x := store.Settlement{Key: claims[i].Key, Token: claims[i].Token}
+						if i%2 == 0 {
+							x.Outcome, x.Data, x.Retention = store.Keep, []byte("answer"), 10*time.Millisecond
+						}
+						settlements[i] = x
+					}
+					if err := s.Claim(t.Context(), claims, answers); err != nil {
+						t.Error(err)
+						return
+					}
+					if err := s.Settle(t.Context(), settlements, errs); err != nil {
+						t.Error(err)
+						return
+					}
+					for i := range claims {
+						if answers[i].State != store.Granted || errs[i] != nil {
+							t.Errorf("key %d was answered %+v and %v", first+from+i, answers[i], errs[i])
+							return
+						}
+					}
+				}
+			})
+		}
+		working.Wait()
+	}
+	memory := func() int64 {
+		server.Must("MEMORY", "PURGE")
+		n, err := strconv.ParseInt(server.Info("used_memory"), 10, 64)
+		testkit.Must(t, err)
+		return n
+	}
+	empty := func() bool { return server.Must("DBSIZE") == int64(2) } // the fence and the listed names
+
+	use(2000, 0) // scripts, connections and their buffers
+	testkit.Eventually(t, "the first keys are gone", empty)
+	before := memory()
+	use(30_000, 2000)
+	testkit.Eventually(t, "all keys are gone", empty)
+	// Thirty thousand keys of one byte would be 1.5 MB.
+	const most = 256 << 10
+	testkit.Eventually(t, "the memory is back where it was", func() bool { return memory()-before < most })
+	t.Logf("memory: %d bytes before, %d after", before, memory())
+	leftover(t, server, "dibs")
+}
+
+// TestOutOfMemoryWithPlaces: a lease ends, and others go on, without memory even
+// where a place goes or stands, or progress is passed on.
+func TestOutOfMemoryWithPlaces(t *testing.T) {
+	t.Parallel()
+	reserved := func(c *store.Claim) { c.Mode = store.Reserve }
+	two := func(c *store.Claim) { c.Permits = 2 }
+	for _, x := range []struct {
+		name    string
+		outcome store.Outcome
+		left    bool // the reserved place still stands
+	}{
+		{"Release", store.Release, false}, {"Keep", store.Keep, false}, {"Abandon", store.Abandon, true}, {"Undo", store.Undo, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.Redis(t, nil)
+			s := open(t, server.URL(), nil)
+			blocker, place, next := lock("k"), lock("k", reserved), lock("k", reserved)
+			mustGrant(t, s, blocker)
+			mustWait(t, s, place)
+			mustWait(t, s, next)
+			mustSettle(t, s, blocker, store.Release)
+			worker := lock("k", func(c *store.Claim) { c.From = place.Token })
+			mustGrant(t, s, worker)
+			server.Must("CONFIG", "SET", "maxmemory", 1<<20)
+			mustSettle(t, s, worker, x.outcome)
+			other := lock("k", func(c *store.Claim) { c.From = next.Token })
+			a, err := claim(t, s, other)
+			if want := map[bool]store.State{true: store.Held, false: store.Granted}[x.left]; err != nil || a.State != want {
+				t.Errorf("the place behind it was answered %+v, %v; want state %d", a, err, want)
+			}
+		})
+	}
+	t.Run("Renew", func(t *testing.T) {
+		t.Parallel()
+		server := servertest.Redis(t, nil)
+		s := open(t, server.URL(), nil)
+		alive, place := lock("k", two), lock("k", two, reserved)
+		mustGrant(t, s, alive)
+		mustWait(t, s, place)
+		dead := lock("k", two, func(c *store.Claim) { c.From = place.Token })
+		mustGrant(t, s, dead)
+		testkit.Must(t, renewal(t.Context(), s, store.Renewal{Key: dead.Key, Token: dead.Token, TTL: 50 * time.Millisecond, Progress: []byte("half")}))
+		server.Must("CONFIG", "SET", "maxmemory", 1<<20)
+		testkit.Eventually(t, "the other lease has run out", func() bool {
+			a, err := claim(t, s, lock("k", two, func(c *store.Claim) { c.Mode = store.Look; c.From = place.Token }))
+			return err == nil && a.State == store.Free
+		})
+		if answer, err := renew(t, s, alive); answer != nil || err != nil {
+			t.Errorf("the live lease's renewal was answered %v, %v", answer, err)
+		}
+		mustSettle(t, s, alive, store.Release)
+	})
 }

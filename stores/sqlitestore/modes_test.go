@@ -4,8 +4,12 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 )
@@ -57,4 +61,24 @@ func (n *noting) settle(ctx context.Context, x *store.Settlement) error {
 		return err
 	}
 	return tx.Commit(ctx, *x)
+}
+
+// The lease cannot be renewed while the file is locked, and so bounds the transaction.
+// (It is by the host's clock that a client knows that its lease is over, and a claim
+// that takes longer than its lease is none. TestLeaseIsNotRenewedMeanwhile needs no time.)
+func TestLeaseBoundsTheTransaction(t *testing.T) {
+	l := newLedger(t, testFile(t), &Options{LockWait: time.Minute})
+	_, err := OnceTx(t.Context(), l.c, l.tr, "k", &dibs.OnceOptions{TTL: 2 * time.Second}, func(ctx context.Context, tx *sql.Tx) (string, error) {
+		answer, err := book(ctx, tx, "k")
+		<-ctx.Done() // it takes its time, and notices late
+		return answer, err
+	})
+	if !errors.Is(err, store.ErrLost) {
+		t.Error(err)
+	}
+	l.want("k", 0)
+	if _, err := l.once("k"); err != nil {
+		t.Error(err)
+	}
+	l.want("k", 1)
 }

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"cmp"
 	"errors"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/store/engine"
+	"github.com/dibs-go/dibs/store/storetest"
 	"github.com/dibs-go/dibs/stores/sqlitestore/internal/lite"
 )
 
@@ -178,4 +180,136 @@ func TestLongQueue(t *testing.T) {
 		}
 		answers[i+1] = a
 	}
+}
+
+func claimOne(t testing.TB, s *Store, c store.Claim) store.Answer {
+	answers := [1]store.Answer{}
+	if err := s.Claim(t.Context(), []store.Claim{c}, answers[:]); err != nil {
+		t.Errorf("claim: %v", err)
+	}
+	return answers[0]
+}
+
+func mustGrant(t testing.TB, s *Store, c store.Claim) store.Answer {
+	a := claimOne(t, s, c)
+	if a.State != store.Granted {
+		t.Errorf("the claim was answered %+v", a)
+	}
+	return a
+}
+
+func settleOne(t testing.TB, s *Store, x store.Settlement) error {
+	errs := [1]error{}
+	if err := s.Settle(t.Context(), []store.Settlement{x}, errs[:]); err != nil {
+		t.Errorf("settle: %v", err)
+	}
+	return errs[0]
+}
+
+func mustSettle(t testing.TB, s *Store, x store.Settlement) {
+	if err := settleOne(t, s, x); err != nil {
+		t.Errorf("settle: %v", err)
+	}
+}
+
+// woken collects the tokens that a store wakes.
+func woken(t testing.TB, s *Store) <-chan store.Token {
+	tokens := make(chan store.Token, 100)
+	t.Cleanup(s.Notify(func(token store.Token, _ store.Answer) { tokens <- token }))
+	return tokens
+}
+
+// The file is not read without waiters.
+func TestNobodyWaits(t *testing.T) {
+	s := openTest(t, testFile(t), nil, hostClock)
+	woken(t, s)
+	holder := lock("k")
+	mustGrant(t, s, holder)
+	granted, left, lapsed := lock("k"), lock("k"), lock("k")
+	lapsed.PlaceTTL = 20 * time.Millisecond
+	for _, c := range []*store.Claim{&granted, &left, &lapsed} {
+		c.Mode = store.Queue
+		wantState(t, "a waiter", claimOne(t, s, *c), store.Held)
+	}
+	mustSettle(t, s, release(holder))
+	mustGrant(t, s, granted)
+	mustSettle(t, s, release(left))
+	w := &s.waiting
+	testkit.Eventually(t, "the set of waiting tokens is empty", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.tokens) == 0
+	})
+	looks := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.looks
+	}
+	// At most the look that is under way comes after that, and one that finds no waiter.
+	before := looks()
+	for range 20 {
+		mustGrant(t, s, lock("time passes"+store.NewToken().ID()))
+	}
+	if n := looks() - before; n > 2 {
+		t.Errorf("the file was read %d times without waiters", n)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	conform(t, Options{}, func(_ testing.TB, s *Store) store.Store { return s })
+}
+
+// conform checks all properties on files of their own, with the stores as something
+// else.
+func conform(t *testing.T, o Options, as func(testing.TB, *Store) store.Store) {
+	t.Parallel() // it mostly waits
+	storetest.Run(t, &storetest.Harness{
+		New: func(t testing.TB, _ time.Duration) *storetest.Subject {
+			o := o
+			o.PruneEvery = -1 // pruning would use the connection during the set-up below
+			file := filepath.Join(t.TempDir(), "dibs.db")
+			var opened []*Store
+			openWith := func(c clock) store.Store {
+				s, err := open(file, &o, c)
+				if err != nil {
+					t.Fatalf("open: %v", err)
+				}
+				if err := s.conn.Exec("PRAGMA synchronous = OFF"); err != nil { // no machine fails here
+					t.Fatal(err)
+				}
+				opened = append(opened, s)
+				t.Cleanup(func() {
+					if err := s.Close(); err != nil {
+						t.Errorf("close: %v", err)
+					}
+				})
+				return as(t, s)
+			}
+			closeAll := func() {
+				for _, s := range opened {
+					if err := s.Close(); err != nil {
+						t.Errorf("close: %v", err)
+					}
+				}
+				opened = nil
+			}
+			return &storetest.Subject{
+				Open: func() store.Store { return openWith(hostClock) },
+				OpenSkewed: func(d time.Duration) store.Store {
+					c := hostClock
+					c.wall = func() int64 { return time.Now().Add(d).UnixMicro() }
+					return openWith(c)
+				},
+				Restart: closeAll,
+				Wipe: func() {
+					closeAll()
+					for _, suffix := range []string{"", "-wal", "-shm"} {
+						if err := os.Remove(file + suffix); err != nil && !os.IsNotExist(err) {
+							t.Fatal(err)
+						}
+					}
+				},
+			}
+		},
+	})
 }

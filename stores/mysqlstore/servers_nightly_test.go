@@ -3,11 +3,71 @@
 package mysqlstore
 
 import (
+	"database/sql"
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/prove/servertest"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
+
+func TestConformanceOnMySQL(t *testing.T) {
+	t.Parallel() // it mostly waits
+	conform(t, mysqld, servertest.MariaDBOptions{MySQL: true, NoSync: true})
+}
+
+// TestProductMySQL: MySQL is known by what it says itself.
+func TestProductMySQL(t *testing.T) {
+	t.Parallel()
+	sqltest.FindsProduct(t, open(t, mysqld().URL(), &Options{Prefix: testkit.Own()}), "", "")
+}
+
+func init() {
+	servers["MySQL"] = mysqld
+	kinds["MySQL"] = kind{"", sql.LevelDefault}
+	kinds["MySQL, read committed"] = kind{"?clientFoundRows=true&autocommit=0", sql.LevelReadCommitted}
+	kinds["MySQL, repeated"] = kind{"?multiStatements=true&clientFoundRows=true", sql.LevelRepeatableRead}
+}
+
+// mysqld is the MySQL of all tests that leave its settings alone.
+var mysqld = sync.OnceValue(func() *servertest.MariaDBServer {
+	return servertest.MariaDB(scope, &servertest.MariaDBOptions{MySQL: true, NoSync: true, MaxConnections: 600})
+})
+
+func TestStorm(t *testing.T) {
+	onServers(t, func(t *testing.T, server *servertest.MariaDBServer) {
+		suite(server).Storm(t)
+	})
+}
+
+// TestGaleraIsRefused: no store opens on a node of a Galera cluster, and none makes its tables there.
+func TestGaleraIsRefused(t *testing.T) {
+	t.Parallel()
+	for i, node := range servertest.Galera(t, &servertest.MariaDBOptions{NoSync: true}) {
+		o := &Options{Prefix: testkit.Own(), Migrate: true}
+		s, err := Open(t.Context(), node.URL(), o)
+		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "it is a Galera cluster: each node has its own row locks") {
+			t.Errorf("node %d: %v, %v", i, s, err)
+		}
+		if rows := node.Query("SHOW TABLES LIKE '" + o.Prefix + "%'"); len(rows) > 0 {
+			t.Errorf("node %d has the tables %v", i, rows)
+		}
+	}
+}
+
+// TestServerOfNoCluster: a server whose configuration could make it a node, and that has joined no
+// cluster, is a server like any other.
+func TestServerOfNoCluster(t *testing.T) {
+	t.Parallel()
+	server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{"wsrep_on = ON"}})
+	s, err := Open(t.Context(), server.URL(), &Options{Migrate: true})
+	testkit.Must(t, err)
+	testkit.Check(t, s.Close())
+}
 
 // notFlipped are variables that end the server or its sessions, or fill its log.
 var notFlipped = []string{
