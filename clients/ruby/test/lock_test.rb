@@ -260,23 +260,13 @@ class LockTest < Case
 
   def test_a_lease_that_was_taken_away_is_lost
     lease = @keys.acquire(@key, ttl: 600)
-    take(lease)
+    @server.take(@key)
     assert_raises(Dibs::Lost) { lease.save("progress") }
     assert_raises(Dibs::Lost) { lease.check }
     assert_raises(Dibs::Lost) { lease.fence }
-    assert_raises(Dibs::Lost) { @keys.lock(@key, ttl: 600) { |l| take(l) } }
-    assert_raises(KeyError) { @keys.lock(@key, ttl: 600) { |l| take(l); raise KeyError } }
-    assert_raises(Dibs::Lost) { @keys.lock(@key, ttl: 600) { |l| take(l); break } }
-  end
-
-  # take ends a lease as an operator would.
-  def take(lease)
-    return @server.lose(lease) if @server.respond_to?(:lose)
-
-    io = UNIXSocket.new(@server.url[/unix:(.*)/, 1])
-    body = JSON.generate({ key: lease.key, id: lease.id })
-    io.write("POST /v1/keys/release HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}")
-    assert_includes io.read, '"done":1'
+    assert_raises(Dibs::Lost) { @keys.lock(@key, ttl: 600) { |l| @server.take(@key) } }
+    assert_raises(KeyError) { @keys.lock(@key, ttl: 600) { |l| @server.take(@key); raise KeyError } }
+    assert_raises(Dibs::Lost) { @keys.lock(@key, ttl: 600) { |l| @server.take(@key); break } }
   end
 
   def test_progress_reaches_the_next_holder

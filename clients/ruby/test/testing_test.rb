@@ -32,9 +32,9 @@ class Desk
     found.nil? || (found["runs"].empty? && found["places"].empty?)
   end
 
-  # lose is what an operator does.
-  def lose(lease)
-    @keeper.send(:change) { @keeper.send(:state, { "key" => lease.key }).take_away }
+  # take is what an operator does.
+  def take(key)
+    @keeper.send(:change) { @keeper.send(:state, { "key" => key }).take_away }
   end
 end
 
@@ -81,7 +81,7 @@ class TestingTest < Case
   def test_another_holder
     @keeper.held_by_another(@key)
     error = assert_raises(Dibs::Held) { @mine.lock(@key, wait: 0) { flunk } }
-    assert_equal "another", error.holder.host
+    assert_equal "another", error.holder.label
     error = assert_raises(Dibs::Held) { @mine.lock(@key, wait: "1h") { flunk } }
     assert_equal 3600, error.waited
     assert_raises(Dibs::Held) { @keeper.held_by_another(@key) }
