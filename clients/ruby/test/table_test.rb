@@ -5,7 +5,7 @@ require "dibs/testing"
 
 # The cases that each client passes with a server, and with the keeper of its tests.
 class TableTest < Case
-  CASES = JSON.parse(File.read(File.expand_path("../../testdata/testing.json", __dir__)))["cases"]
+  TABLE = JSON.parse(File.read(File.expand_path("../../testdata/testing.json", __dir__)))
 
   class Declined < StandardError; end
 
@@ -45,12 +45,15 @@ class TableTest < Case
     end
   end
 
-  CASES.each do |c|
-    { "server" => -> { real }, "keeper" => -> { Dibs::Testing::Keeper.new } }.each do |name, world|
+  { "server" => -> { real }, "keeper" => -> { Dibs::Testing::Keeper.new } }.each do |name, world|
+    TABLE["cases"].each do |c|
       define_method("test_#{c["name"]}_with_a_#{name}") do
         @key += "\xff".b if c["bytes"]
         play(self.class.instance_exec(&world), c["steps"])
       end
+    end
+    TABLE["calls"].each do |c|
+      define_method("test_that_#{c["name"]}_with_a_#{name}") { raw(self.class.instance_exec(&world), c["calls"]) }
     end
   end
 
@@ -117,5 +120,27 @@ class TableTest < Case
       client.once(@key, with_origin: true, remember: remember ? Declined : [], **args) { fails ? raise(Declined) : unstorable ? Object.new : value }
     else client.public_send(method, @tickets[as], **args)
     end
+  end
+
+  DEFAULTS = { "claim" => { ttl_ms: 600_000, place_ttl_ms: 600_000 }, "renew" => { ttl_ms: 600_000 }, "settle" => {} }.freeze
+
+  # raw makes calls of one element.
+  def raw(world, calls)
+    here = world.connect.send(:local)
+    calls.each_with_index do |(verb, token, fields, answer), i|
+      next world.advance(token / 1000.0) if verb == "pass"
+
+      element = { key: @key, token: token * 32, **DEFAULTS.fetch(verb), **fields.transform_keys(&:to_sym) }
+      { from: 32, fingerprint: 64 }.each { |name, size| element[name] *= size if element[name] }
+      %i[progress data].each { |name| element[name] = [element[name]].pack("m0") if element[name] }
+      assert_equal answer, plain(here.call(verb, [element])[0][0]), "call #{i} of #{calls}"
+    end
+  end
+
+  # plain is what the table says of an answer.
+  def plain(answer)
+    { "state" => answer["state"], "queued" => answer["queued"] || nil, "attempt" => answer["attempt"].then { |n| n if n != 1 },
+      "progress" => answer["progress"]&.unpack1("m0"), "record" => answer["record"]&.fetch("data")&.unpack1("m0"),
+      "error" => answer.dig("error", "type") }.compact
   end
 end
