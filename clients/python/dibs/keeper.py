@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import secrets
+import threading
 import urllib.parse
 from typing import Any, NamedTuple
 
@@ -83,7 +84,10 @@ class Entry:
         now = self._clock.now()
         self.places = [place for place in self.places if place.expires > now]
         for lease in sorted((lease for lease in self.leases if lease.expires <= now), key=lambda lease: lease.expires):
-            self.abandon(lease, lease.expires)
+            if lease.owner is None:
+                self.finish(lease, "release", {})  # the other holder gives it back
+            else:
+                self.abandon(lease, lease.expires)
         gone = self._abandoned
         if gone is not None and not gone.at_most_once and gone.expires + REMEMBERED <= now:
             self._abandoned = None
@@ -105,7 +109,7 @@ class Entry:
         first = front is None or (at is not None and at.number <= front.number)
         turn = first and room and not (at is not None and any(lease.number == at.number for lease in self.leases))
         if mode == "look":
-            return {"state": "free"} if turn else self._held(at)
+            return {"state": "free", "queued": at is not None} if turn else self._held(at)
         if mode == "reserve":
             return self._held(self._join(element, own, own, None))
         if turn:
@@ -163,7 +167,7 @@ class Entry:
         if outcome == "undo":
             return
         if outcome == "keep":
-            self._record = Record(element["data"], now, now + element["retention_ms"] / 1000, lease.token, lease.fingerprint)
+            self._record = Record(element["data"], now, now + element.get("retention_ms", 86_400_000) / 1000, lease.token, lease.fingerprint)
         self.places = [place for place in self.places if place.number != lease.number]
         self._abandoned = None
 
@@ -203,7 +207,8 @@ class Entry:
     def _refused(self, element: dict[str, Any]) -> dict[str, Any] | None:
         """Answer a claim that gets neither the key nor a place."""
         now, record = self._clock.now(), self._record
-        if record is not None and (record.expires <= now or (now - record.at) * 1000 > element.get("max_age_ms", -1)):
+        max_age = element.get("max_age_ms", 0)
+        if record is not None and (record.expires <= now or max_age == 0 or (now - record.at) * 1000 > max_age):
             record = None
         there: list[Lease | Record | None] = [*self.leases, self._abandoned, record]
         if any(other is not None and differ(other.fingerprint, element.get("fingerprint")) for other in there):
@@ -251,6 +256,11 @@ class Entry:
 def differ(a: str | None, b: str | None) -> bool:
     """Report whether both are fingerprints, which zeros are not, and not the same."""
     return bool((a or "").strip("0") and (b or "").strip("0") and str(a).lower() != str(b).lower())
+
+
+def lives(thread: threading.Thread, task: Any) -> bool:
+    """Report whether what a thread or task took can be given back: what took it may have ended, and the main thread has it now."""
+    return (thread.is_alive() and (task is None or not task.done())) or threading.current_thread() is not threading.main_thread()
 
 
 def granted(lease: Lease) -> dict[str, Any]:
@@ -308,7 +318,7 @@ class Store:
         entry = self._entry(key)
         everything: list[Held] = [*entry.leases, *entry.places]
         for held in everything:
-            if held.owner is not None and held.owner != owner and held.owner[0].is_alive() and (held.owner[1] is None or not held.owner[1].done()):
+            if held.owner is not None and held.owner != owner and lives(*held.owner):
                 return True
         return False
 

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 from .address import Address
 from .client import Client
 from .clock import Clock
-from .errors import Error, Unavailable
+from .errors import Error, Held, Unavailable
 from .keeper import Key, Store
+from .options import Duration, read_seconds
 from .process import Process, called
 from .step import Answer, Ask, Pause
 from .undo import Undoer
@@ -61,12 +62,12 @@ class Keeper:
         """Return a client of this keeper. The options are those of dibs.connect."""
         return TestClient(self, **options)
 
-    def held_by_another(self, key: str | bytes, seconds: float | None = None, namespace: str = "") -> None:
-        """Let another caller hold the key, until release, or for so many seconds of the keeper's time."""
+    def held_by_another(self, key: str | bytes, seconds: Duration | None = None, namespace: str = "") -> None:
+        """Let another caller hold the key, until release, or for so long. It raises Held if the key is held."""
         with self._changed:
             self._work()
-            if not self._store.take(Key.of(key, namespace), seconds):
-                raise AssertionError(f"dibs.testing: the key {key!r} is held already")
+            if not self._store.take(Key.of(key, namespace), None if seconds is None else read_seconds(seconds, "seconds")):
+                raise Held(f"dibs: the key {key!r} is held", key=key)
 
     def release(self, key: str | bytes, namespace: str = "") -> None:
         """Release the key that is held_by_another."""
@@ -97,10 +98,10 @@ class Keeper:
             self._work()
             return self._store.is_held(Key.of(key, namespace))
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: Duration) -> None:
         """Let time pass. Leases are renewed meanwhile, unless the keeper is away."""
         with self._changed:
-            ends = self._time.moment + seconds
+            ends = self._time.moment + read_seconds(seconds, "seconds")
             while True:
                 self._work()
                 due = min((process.due() for process in self._processes), default=ends)
@@ -235,8 +236,9 @@ class InProcess(Process):
                 answer = self._keeper._answer(step.verb, step.element, owner_here())
                 if answer.element.get("state") != "held" or self.clock.now() >= ends:
                     return answer
-                if not self._keeper._passes(step, ends):
-                    self._keeper._changed.wait()
+                left = ends - self.clock.now()
+                if not self._keeper._passes(step, ends) and not self._keeper._changed.wait(left):
+                    self._keeper.advance(left)  # the others did nothing for so long
                 if self.closing:
                     raise Unavailable("dibs: the client is closed")
 
@@ -255,11 +257,14 @@ class InProcess(Process):
                 answer = self._keeper._answer(step.verb, step.element, owner_here())
                 if answer.element.get("state") != "held" or self.clock.now() >= ends:
                     return answer
-                passes = self._keeper._passes(step, ends)
+                left, passes = ends - self.clock.now(), self._keeper._passes(step, ends)
                 if not passes:
                     self._keeper._sleepers.append(functools.partial(wake, loop, changed))
             if not passes:
-                await changed.wait()
+                try:
+                    await asyncio.wait_for(changed.wait(), left)
+                except asyncio.TimeoutError:
+                    self._keeper.advance(left)
             if self.closing:
                 raise Unavailable("dibs: the client is closed")
 
