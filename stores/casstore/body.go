@@ -1,6 +1,11 @@
 package casstore
 
-import "github.com/dibs-go/dibs/store/engine"
+import (
+	"time"
+
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/engine"
+)
 
 // body is all that there is of a key, as JSON.
 type body struct {
@@ -28,6 +33,28 @@ func (b *body) load(to *engine.Batch, k string) {
 	}
 	for _, p := range b.Places {
 		to.AddPlace(k, true, p)
+	}
+}
+
+// take takes what there is of the key from a batch. A place lasts for some ticks longer than its
+// waiter asked for, and the more of them the more places there are. So most questions of waiters
+// find that enough is left, and write nothing. Otherwise their writes would be in the way of those
+// of holders.
+func (b *body) take(from *engine.Batch, k string, tick time.Duration) {
+	was := map[store.Token]int64{}
+	for _, p := range b.Places {
+		was[p.Token] = p.Ends
+	}
+	b.Row, b.Leases, b.Places = from.Whole(k)
+	more := engine.Micros(tick) * int64(40+len(b.Places)) / 4
+	for i := range b.Places {
+		switch p, ended := &b.Places[i], was[b.Places[i].Token]; {
+		case p.Permits == 0, p.Ends == ended: // it is reserved, or nobody asked
+		case p.Ends < ended && ended-p.Ends <= more:
+			p.Ends = ended
+		default:
+			p.Ends += more
+		}
 	}
 }
 

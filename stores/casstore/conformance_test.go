@@ -39,6 +39,6 @@ func TestConformance(t *testing.T) {
 			}
 		},
 		Lacks:   map[storetest.Feature]string{storetest.Skew: "no wall clock decides anything"},
-		Virtual: true, Late: 100 * time.Millisecond, Unsure: 100 * time.Millisecond, Crowd: 300,
+		Virtual: true, Late: 200 * time.Millisecond, Unsure: 100 * time.Millisecond, Crowd: 300,
 	})
 }

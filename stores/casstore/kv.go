@@ -15,9 +15,11 @@ import (
 var ErrConflict = errors.New("casstore: the object has changed")
 
 // KV is what an engine can do with objects. Names are up to 800 bytes of letters, digits, '-', '_'
-// and '/', with at most 201 bytes between two '/'. No name continues after another one with a '/'. Each call is atomic, and sees all that was written before it began, by any process. A
-// version names one state of an object: two states of different bytes never share it. It is ""
-// if there is no object.
+// and '/', with at most 201 bytes between two '/'. No name continues after another one with a '/'.
+//
+// Each call is atomic, and sees all that was written before it began, by any process. A version
+// names one state of an object: two states of different bytes never share it. It is "" if there is
+// no object.
 //
 // After an error other than ErrConflict the outcome is unknown, and the write may still arrive.
 // A KV does not send a write again by itself. It may be called concurrently.

@@ -33,10 +33,10 @@ type Clock interface {
 // that was answered with an older state. The time since then, and an eighth for clocks that
 // differ, is added to most.
 //
-// If that is more than four ticks, because the process is new or was away, it first moves the
-// register itself, because the lease would last too long. If the register says that its next move
-// is planned, the process waits for that one: its own would void the time that has been counted
-// towards it.
+// If that is more than four ticks and two calls, because the process is new or was away, it first
+// moves the register itself, because the lease would last too long. If the register says that its
+// next move is planned, the process waits for that one: its own would void the time that has been
+// counted towards it.
 type Register struct {
 	kv     KV
 	o      RegisterOptions
@@ -97,14 +97,16 @@ func NewRegister(kv KV, o *RegisterOptions) *Register {
 // Now implements Clock. It makes one call if the process has used the clock a moment ago.
 func (r *Register) Now(ctx context.Context) (least, most int64, err error) {
 	var end time.Duration // of waiting for another process's move
-	for {
+	for moved := false; ; {
+		sent := r.o.Monotonic()
 		if err := r.read(ctx); err != nil {
 			return 0, 0, err
 		}
 		now := r.o.Monotonic()
 		r.mu.Lock()
-		s, slack, fresh := r.state, now-r.since, r.since >= 0
-		if fresh = fresh && slack <= 4*r.o.Tick; fresh {
+		s, slack, known := r.state, now-r.since, r.since >= 0
+		fresh := known && (moved || slack <= 4*r.o.Tick+2*(now-sent))
+		if fresh {
 			// Of a lease, more than its TTL would be left if the bound fell when the register moves.
 			most = max(r.most, s.Now+(slack+slack/8).Microseconds()+1)
 			r.most = most
@@ -129,6 +131,7 @@ func (r *Register) Now(ctx context.Context) (least, most int64, err error) {
 		if err := r.move(ctx, r.o.Tick); err != nil {
 			return 0, 0, err
 		}
+		moved = true // there is no better bound if the engine is slow
 	}
 }
 

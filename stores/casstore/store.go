@@ -66,9 +66,6 @@ const (
 	keepFree = int64(time.Hour / time.Microsecond)
 )
 
-// again is the pause before a step begins again.
-var again = backoff.Exponential{Min: time.Millisecond, Max: 64 * time.Millisecond}
-
 // Open opens the store in a KV. Options may be nil. First it proves on an object of its own that
 // the KV heeds the conditions of writes: otherwise the error is ErrUnconditional. If only the
 // condition of Delete is not heeded, the store deletes nothing, and Check says so.
@@ -148,7 +145,7 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 		}
 		conflict := false
 		for k, o := range objects {
-			o.Row, o.Leases, o.Places = b.Whole(k)
+			o.take(b, k, s.options.Tick)
 			s.ticker.need(s, o.ends(), least)
 			if how >= remote.Looking {
 				continue
@@ -173,6 +170,7 @@ func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do f
 			return errBusy
 		}
 		if try > 2 {
+			again := backoff.Exponential{Min: time.Millisecond, Max: s.options.Tick / 2}
 			if err := again.Wait(ctx, try-2); err != nil {
 				return err
 			}

@@ -260,19 +260,7 @@ func TestClaimThatComesAfterItsUndo(t *testing.T) {
 // renewal waits for another.
 func TestManyLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &casstore.Memory{}
-		distant := &kv{
-			KV: m,
-			get: func(ctx context.Context, name string) ([]byte, string, error) {
-				time.Sleep(100 * time.Millisecond)
-				return m.Get(ctx, name)
-			},
-			put: func(ctx context.Context, name string, value []byte, version string) (string, error) {
-				time.Sleep(100 * time.Millisecond)
-				return m.Put(ctx, name, value, version)
-			},
-		}
-		client, err := dibs.New(open(t, distant, nil), &dibs.Options{TTL: 6 * time.Second})
+		client, err := dibs.New(open(t, slow(&casstore.Memory{}, 50*time.Millisecond, nil), nil), &dibs.Options{TTL: 6 * time.Second})
 		testkit.Must(t, err)
 		var all sync.WaitGroup
 		for i := range 100 {
