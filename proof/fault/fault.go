@@ -130,6 +130,8 @@ func (f *Fault) of(t *Target) *Fault {
 	switch f.Name {
 	case "server-kill":
 		g.Forgets = !t.Durable
+	case "server-clock":
+		g.Forgets = !t.Clockless
 	case "failover", "split":
 		g.Forgets = !t.Synchronous
 		g.Stale = f.Name == "split" && t.Synchronous

@@ -90,6 +90,14 @@ func TestSelect(t *testing.T) {
 			t.Errorf("of %q, there are not %q; want %q", test.list, s, test.absent)
 		}
 	}
+	for _, clockless := range []bool{false, true} {
+		ours.Clock, ours.Clockless = &sham{}, clockless
+		apply, _, err := fault.Select(ours, "server-clock")
+		testkit.Must(t, err)
+		if apply[0].Forgets == clockless {
+			t.Errorf("a store that goes by no clock (%v) forgets what it knows when a clock steps: %v", clockless, apply[0].Forgets)
+		}
+	}
 	for _, durable := range []bool{false, true} {
 		ours.Durable = durable
 		apply, _, err := fault.Select(ours, "server-kill,flushall")

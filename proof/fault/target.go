@@ -30,6 +30,9 @@ type Target struct {
 	Manager Manager
 	// Clock is the server's clock.
 	Clock Clock
+	// Clockless says that no wall clock decides anything, so that the store forgets nothing when the
+	// server's clock steps.
+	Clockless bool
 	// Durable says that a killed server still has everything that it acknowledged after its
 	// restart.
 	Durable bool

@@ -352,18 +352,23 @@ func meetServe(_ context.Context, storeURL string) (witness, error) {
 	return &serveWitness{u.JoinPath("metrics").String()}, nil
 }
 
-// start reads when the server's process was started.
-func (w *serveWitness) start(ctx context.Context) (start, error) {
+// get asks for the page. The caller closes the body of the answer.
+func (w *serveWitness) get(ctx context.Context) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.metrics, nil)
 	if err != nil {
-		return start{}, err
+		return nil, err
 	}
 	if token, ok := r.URL.User.Password(); ok {
 		r.URL.User = nil
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(r)
+	return client.Do(r)
+}
+
+// start reads when the server's process was started.
+func (w *serveWitness) start(ctx context.Context) (start, error) {
+	resp, err := w.get(ctx)
 	if err != nil {
 		return start{}, err
 	}
@@ -377,9 +382,18 @@ func (w *serveWitness) start(ctx context.Context) (start, error) {
 	return start{}, errors.Join(fmt.Errorf("GET /metrics: %s without the time of the start", resp.Status), lines.Err())
 }
 
+// now reads the date of an answer, which has whole seconds.
+func (w *serveWitness) now(ctx context.Context) (time.Time, error) {
+	resp, err := w.get(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer resp.Body.Close()
+	return http.ParseTime(resp.Header.Get("Date"))
+}
+
 var errNotServe = errors.New("the server cannot be asked for that")
 
-func (*serveWitness) now(context.Context) (time.Time, error)             { return time.Time{}, errNotServe }
 func (*serveWitness) sever(context.Context, []*net.TCPAddr) (int, error) { return 0, errNotServe }
 func (*serveWitness) close()                                             {}
 
@@ -393,12 +407,7 @@ func meetS3(_ context.Context, storeURL string) (witness, error) {
 }
 
 func (w *s3Witness) start(ctx context.Context) (start, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.metrics, nil)
-	if err != nil {
-		return start{}, err
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(r)
+	resp, err := w.get(ctx)
 	if err != nil {
 		return start{}, err
 	}

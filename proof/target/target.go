@@ -249,8 +249,9 @@ func RedisReplicated(owner servertest.Owner) *fault.Target {
 // Etcd starts an etcd of one member. Nobody opens its URL but the tests of package torture.
 func Etcd(owner servertest.Owner) *fault.Target {
 	owner.Helper()
-	s := servertest.Etcd(owner, nil)
-	return &fault.Target{URL: "etcd://" + s.Addr(), Server: s, Durable: true}
+	clock := servertest.NewClock(owner)
+	s := servertest.Etcd(owner, &servertest.EtcdOptions{Clock: clock})
+	return &fault.Target{URL: "etcd://" + s.Addr(), Server: s, Clock: clock, Clockless: true, Durable: true}
 }
 
 // EtcdThree starts an etcd of three members. The clients know all. A failover kills the one that

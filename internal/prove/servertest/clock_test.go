@@ -3,6 +3,7 @@
 package servertest
 
 import (
+	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func TestClock(t *testing.T) {
 	}
 	postgres := Postgres(t, &PostgresOptions{NoSync: true, Clock: clock})
 	mariadb := MariaDB(t, &MariaDBOptions{NoSync: true, Clock: clock})
+	etcd := Etcd(t, &EtcdOptions{Clock: clock})
 	for _, test := range []struct {
 		name string
 		now  func() (int64, error)
@@ -43,6 +45,15 @@ func TestClock(t *testing.T) {
 			return seconds(postgres.Do("SELECT extract(epoch FROM clock_timestamp())"))
 		}, true},
 		{"mariadb", func() (int64, error) { return seconds(mariadb.Do("SELECT UNIX_TIMESTAMP(SYSDATE())")) }, true},
+		{"etcd", func() (int64, error) {
+			resp, err := asking.Get(etcd.URL() + "/version")
+			if err != nil {
+				return 0, err
+			}
+			defer resp.Body.Close()
+			at, err := http.ParseTime(resp.Header.Get("Date"))
+			return at.Unix(), err
+		}, true},
 		{"a server without it", redis(Redis(t, nil)), false},
 	} {
 		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 0} {

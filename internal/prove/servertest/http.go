@@ -97,6 +97,8 @@ type EtcdOptions struct {
 	Program string
 	// Sync waits for the disk.
 	Sync bool
+	// Clock is the server's time of day, on x86-64; nil: the host's.
+	Clock *Clock
 }
 
 // Etcd starts an etcd of one node that ends with its owner, and returns when it answers. nil options
@@ -148,7 +150,7 @@ func newEtcds(owner Owner, n int, o *EtcdOptions) (members []*EtcdServer, err er
 	var all sync.WaitGroup
 	for i, s := range members {
 		s.ready = s.answering("/health")
-		s.command.path, s.command.env = path, []string{"PATH=/usr/bin:/bin"}
+		s.command.path, s.command.env = path, append([]string{"PATH=/usr/bin:/bin", "DIBS_CLOCK_GO=1"}, o.Clock.env()...)
 		s.command.args = []string{
 			"etcd", "--name", fmt.Sprint("etcd", i), "--data-dir", s.folder.join("data"),
 			"--listen-client-urls", s.URL(), "--advertise-client-urls", s.URL(),
