@@ -60,7 +60,7 @@ func TestClockSetEndsLeases(t *testing.T) {
 		{Kind: history.Claim, Process: 1, Call: 100 * ms, Return: 110 * ms, Key: "k", Token: "A", Mode: "try", TTL: time.Second, Permits: 1, State: "granted", Fence: 7, Attempt: 1},
 		{Kind: history.Renew, Process: 1, Call: 400 * ms, Return: 410 * ms, Key: "k", Token: "A", TTL: time.Second, Error: history.Lost},
 	}
-	wronged := func(url string) bool { return len(judge(events, nil, nil, url).Violations) > 0 }
+	wronged := func(url string) bool { return len(judge(events, nil, nil, url, time.Second).Violations) > 0 }
 	if !wronged("postgres:") {
 		t.Error("a lease was lost early, and that is not a violation")
 	}

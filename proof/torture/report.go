@@ -311,23 +311,36 @@ const subscribeDelay = 3 * time.Second
 // simulation checks it exactly.
 const reaction = 2 * time.Second
 
-// late is how much later a lease may end. In some stores the workers move the time, which are cut off
-// and killed meanwhile.
-func late(url string) time.Duration {
-	if strings.HasPrefix(url, "s3:") || strings.HasPrefix(url, "etcd:") {
-		return time.Minute
+// movesTime reports whether the workers move the time of the store of that URL.
+func movesTime(url string) bool {
+	return strings.HasPrefix(url, "s3:") || strings.HasPrefix(url, "etcd:")
+}
+
+// lateTicks is how many ticks later a place of a waiter may end in a store whose workers move the
+// time: five because of the time, and ten and a quarter for each of up to 20 places, which casstore
+// adds. A lease has five.
+const lateTicks, tick = 20, 100 * time.Millisecond
+
+// late is how much later a lease or a place may end. Under faults that keep workers from the store,
+// the time stands meanwhile: for two faults in a row, each for up to two leases.
+func late(url string, faults []*fault.Fault, ttl time.Duration) time.Duration {
+	switch {
+	case !movesTime(url):
+		return 0
+	case slices.ContainsFunc(faults, func(f *fault.Fault) bool { return f.Name != "server-clock" }):
+		return lateTicks*tick + 4*ttl
 	}
-	return 0
+	return lateTicks * tick
 }
 
 // judge checks the history of a run with these faults, on the store of that URL.
-func judge(events []history.Event, faults []*fault.Fault, left []string, url string) *verdict {
+func judge(events []history.Event, faults []*fault.Fault, left []string, url string, ttl time.Duration) *verdict {
 	o := &check.Options{Left: left, Reaction: reaction}
 	scheme, _, _ := strings.Cut(url, ":")
 	if strings.HasSuffix(scheme, "+cluster") {
 		o.SubscribeDelay, o.Settling = subscribeDelay, 2*subscribeDelay
 	}
-	o.Late = late(url)
+	o.Late = late(url, faults, ttl)
 	if scheme != "sqlite" { // which goes by the time since boot
 		o.Forgets = append(o.Forgets, clockSet)
 	}

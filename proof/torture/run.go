@@ -249,7 +249,7 @@ func (r *run) perform(ctx context.Context) error {
 		r.report.Locks = check.Sections(events)
 		v = judgeLocks(r.report.Locks)
 	} else {
-		v = judge(events, r.faults, r.remains.keys, r.URL)
+		v = judge(events, r.faults, r.remains.keys, r.URL, r.TTL)
 	}
 	r.fill(v, len(events), time.Since(checking), interrupted)
 	return nil

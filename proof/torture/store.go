@@ -59,7 +59,7 @@ func (r *run) collect(restarts context.Context) error {
 		return nil
 	}
 	// The leases and places of killed workers must have run out by then.
-	deadline := time.Now().Add(r.TTL + store.PushedTTL + sweepSlack + late(r.URL))
+	deadline := time.Now().Add(r.TTL + store.PushedTTL + slackOf(r.URL))
 	for {
 		left, over, err := r.list(ctx, in)
 		if err == nil && len(left) == 0 {
