@@ -41,7 +41,7 @@ func TestHouse(t *testing.T) {
 		}},
 		{Dir: "bench", Imports: []string{
 			root, root + "/store", root + "/idempotency", root + "/stores/memstore", root + "/stores/sqlitestore",
-			root + "/stores/redisstore", root + "/stores/pgstore", root + "/stores/mysqlstore",
+			root + "/stores/redisstore", root + "/stores/pgstore", root + "/stores/mysqlstore", root + "/stores/casstore", root + "/stores/casstore/etcd", root + "/stores/casstore/s3",
 			root + "/sqllock", root + "/jobs", root + "/dibsotel", "go.opentelemetry.io/otel/...", "github.com/prometheus/client_golang/prometheus", root + "/jobs/riverjobs", root + "/jobs/asynqjobs",
 			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", root + "/internal/prove/draw", root + "/internal/progress", root + "/internal/prove/servertest",
 			root + "/proof/peers", root + "/proof/torture", "github.com/valyala/fasthttp",
@@ -49,7 +49,7 @@ func TestHouse(t *testing.T) {
 		}, Tests: []string{"modernc.org/sqlite"}},
 		{Dir: "release", Tests: []string{root + "/internal/prove/servertest"}},
 		{Dir: "trial", Imports: []string{
-			root, root + "/stores/anystore", root + "/proof/fault", root + "/proof/peers", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",
+			root, root + "/store", root + "/stores/anystore", root + "/stores/casstore/etcd", root + "/proof/fault", root + "/proof/peers", root + "/proof/target", root + "/proof/torture", root + "/internal/prove/servertest",
 			"github.com/redis/go-redis/v9", "github.com/redis/rueidis/...", "github.com/lib/pq", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
 		}, Tests: []string{root + "/internal/prove/wire", root + "/proof/check", root + "/proof/history"}},
 	})

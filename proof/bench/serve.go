@@ -74,7 +74,7 @@ var servedInProcess = with(openServed(nil), func(ctx context.Context, c config, 
 // servedEtcd compares them with locks of etcd's JSON gateway.
 func servedEtcd(o *servertest.RedisOptions) func(context.Context, config) figure {
 	return with(openServed(o), func(ctx context.Context, c config, b *candidates) figure {
-		return interleave(ctx, c, "claim+settle/s", b.served(c), b.etcd(c, peers.EtcdServer(b).Addr()))
+		return interleave(ctx, c, "claim+settle/s", b.served(c), b.etcd(c, peers.EtcdServer(b, nil).Addr()))
 	})
 }
 

@@ -30,8 +30,9 @@ import (
 func main() { etcdmain.Main(os.Args) }
 `
 
-// EtcdServer builds an etcd with Go and starts it with its default settings, as one member.
-func EtcdServer(owner servertest.Owner) *servertest.EtcdServer {
+// EtcdServer builds an etcd with Go and starts it with its default settings, as one member, with a
+// clock, or nil for that of the host.
+func EtcdServer(owner servertest.Owner, clock *servertest.Clock) *servertest.EtcdServer {
 	owner.Helper()
 	dir, err := os.MkdirTemp("", "dibs-etcd-")
 	if err != nil {
@@ -51,13 +52,30 @@ func EtcdServer(owner servertest.Owner) *servertest.EtcdServer {
 			owner.Fatalf("building etcd: go %v: %v\n%s", args, err, out)
 		}
 	}
-	return servertest.Etcd(owner, &servertest.EtcdOptions{Program: filepath.Join(dir, "etcd"), Sync: true})
+	return servertest.Etcd(owner, &servertest.EtcdOptions{Program: filepath.Join(dir, "etcd"), Sync: true, Clock: clock})
+}
+
+// DialEtcd connects to the etcd at a URL, within that time.
+func DialEtcd(url string, within time.Duration) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{url}, DialTimeout: within, Logger: zap.NewNop()})
+}
+
+// EtcdMutex is a concurrency.Mutex for each lock, of one session for all. The caller calls end.
+func EtcdMutex(c *clientv3.Client, ttl time.Duration) (l torture.Locker, end func() error, err error) {
+	s, err := concurrency.NewSession(c, concurrency.WithTTL(int(ttl/time.Second)))
+	if err != nil {
+		return nil, nil, err
+	}
+	return torture.LockFunc(func(ctx context.Context, key string) (*torture.Held, error) {
+		m := concurrency.NewMutex(s, "/mutex/"+key)
+		return &torture.Held{Unlock: func() error { return m.Unlock(context.Background()) }}, m.Lock(ctx)
+	}), s.Close, nil
 }
 
 // OpenEtcd connects to the etcd at a URL. Its lock is a concurrency.Mutex of a session for each lock,
 // and the fence is the revision. The caller calls end.
 func OpenEtcd(url string, ttl time.Duration) (l torture.Locker, end func() error, err error) {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, DialTimeout: ttl, Logger: zap.NewNop()})
+	c, err := DialEtcd(url, ttl)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -163,5 +163,6 @@ func contenders() []contender {
 			setUp:    "a `Session` of 2 s and a `Mutex` for each lock; the fence is the revision",
 			says:     map[string]string{"stop": revoked, "kill": revoked, "cut": revoked, "partition": revoked, "loss": revoked, "restart": revoked},
 		},
+		{name: "dibs-etcd", server: "etcd, one member", start: startEtcd, open: openDibsEtcd, promises: promise, link: reliability},
 	}
 }

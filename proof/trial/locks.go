@@ -22,7 +22,9 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/peers"
 	"github.com/dibs-go/dibs/proof/torture"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
+	"github.com/dibs-go/dibs/stores/casstore/etcd"
 )
 
 const (
@@ -37,9 +39,26 @@ func openDibs(ctx context.Context, url string, ttl time.Duration) (torture.Locke
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := dibs.New(s.Store, &dibs.Options{Namespace: "trial", TTL: ttl})
+	return dibsOn(s.Store, s.Close, ttl)
+}
+
+func openDibsEtcd(ctx context.Context, url string, ttl time.Duration) (torture.Locker, func() error, error) {
+	c, err := peers.DialEtcd("http://"+strings.TrimPrefix(url, "etcd://"), ttl)
 	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+		return nil, nil, err
+	}
+	s, err := etcd.Open(ctx, c, nil)
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	return dibsOn(s, func() error { return errors.Join(s.Close(), c.Close()) }, ttl)
+}
+
+// dibsOn is the lock of a client on a store, which end closes.
+func dibsOn(s store.Store, end func() error, ttl time.Duration) (torture.Locker, func() error, error) {
+	c, err := dibs.New(s, &dibs.Options{Namespace: "trial", TTL: ttl})
+	if err != nil {
+		return nil, nil, errors.Join(err, end())
 	}
 	return torture.LockFunc(func(ctx context.Context, key string) (*torture.Held, error) {
 		lease, err := c.Acquire(ctx, key, &dibs.AcquireOptions{Wait: time.Hour, Detach: true})
@@ -47,7 +66,7 @@ func openDibs(ctx context.Context, url string, ttl time.Duration) (torture.Locke
 			return nil, err
 		}
 		return &torture.Held{Lost: lease.Context(), Fence: lease.Fence(), Unlock: lease.Release}, nil
-	}), func() error { return errors.Join(c.Close(), s.Close()) }, nil
+	}), func() error { return errors.Join(c.Close(), end()) }, nil
 }
 
 // tried is a try of a lock. It returns nil without an error if another caller has the lock.
@@ -246,8 +265,9 @@ func ask(ctx context.Context, conn *sql.Conn, query, key string) error {
 }
 
 func startEtcd(owner servertest.Owner) *fault.Target {
-	s := peers.EtcdServer(owner)
-	return &fault.Target{URL: "etcd://" + s.Addr(), Server: s, Durable: true}
+	clock := servertest.NewClock(owner)
+	s := peers.EtcdServer(owner, clock)
+	return &fault.Target{URL: "etcd://" + s.Addr(), Server: s, Clock: clock, Clockless: true, Durable: true}
 }
 
 func openEtcd(_ context.Context, url string, ttl time.Duration) (torture.Locker, func() error, error) {
