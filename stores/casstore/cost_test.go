@@ -2,11 +2,14 @@ package casstore_test
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/casstore"
@@ -58,5 +61,43 @@ func TestCost(t *testing.T) {
 		testkit.Must(t, err)
 		testkit.Check(t, m.Delete(t.Context(), names[0], version))
 		cost("a lock of a new key", [3]int64{4, 2, 0}, func() { lock(s) })
+	})
+}
+
+// TestCostOfAWaiter: what a process costs that waits for a key for a minute, with the tick of S3.
+func TestCostOfAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &casstore.Memory{}
+		var reads, writes atomic.Int64
+		k := &kv{
+			KV: m,
+			get: func(ctx context.Context, name string) ([]byte, string, error) {
+				reads.Add(1)
+				return m.Get(ctx, name)
+			},
+			put: func(ctx context.Context, name string, value []byte, version string) (string, error) {
+				if strings.HasPrefix(name, "k/") {
+					writes.Add(1)
+				}
+				return m.Put(ctx, name, value, version)
+			},
+		}
+		o := &casstore.Options{Tick: time.Second, PruneEvery: -1}
+		claim(t, open(t, m, o), store.NewToken(), store.Try, time.Hour)
+		client, err := dibs.New(open(t, k, o), nil)
+		testkit.Must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiter sync.WaitGroup
+		waiter.Go(func() { _, _ = client.Acquire(ctx, key.Name, &dibs.AcquireOptions{Wait: time.Hour}) })
+		time.Sleep(time.Minute)
+		reads.Store(0)
+		writes.Store(0)
+		time.Sleep(time.Minute)
+		if r, w := reads.Load(), writes.Load(); r > 400 || w > 6 {
+			t.Errorf("%d reads and %d writes of the key in a minute", r, w)
+		}
+		cancel()
+		waiter.Wait()
+		testkit.Check(t, client.Close())
 	})
 }

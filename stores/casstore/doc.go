@@ -20,11 +20,15 @@
 // So a record is kept for its retention of time in which the store was used, which can be days of
 // real time. What must happen once a day needs another store.
 //
+// The place of a waiter that died stays for ten ticks more than was asked for, and a quarter of one
+// for each place of the queue.
+//
 // # Costs
 //
 // A call reads two objects and writes one, so to take a key and give it back takes four reads and
-// two writes. A waiter reads two objects with each poll, which is once or twice in a tick. While
-// keys are in use, one process writes the clock with each tick, and each other one reads it.
+// two writes. A waiter reads two objects each time that it asks, which is twice a second, and with
+// each poll, which is once or twice in a tick. It writes about once in ten ticks. While keys are in
+// use, one process writes the clock with each tick, and each other one reads it.
 //
 // The queue of a key is bounded (Options.MaxWaiters), because each step of the key writes all of
 // it. For the same reason records are small (Options.MaxObject). The store is for locks, leaders
