@@ -93,7 +93,7 @@ export class Keeper {
   #grab(key, options) {
     const name = nameOf(key, options);
     const token = randomBytes(16).toString("hex");
-    const { state } = this.#entry(name).claim({ token, ttl_ms: Infinity, owner: { host: "another", pid: 1, label: "test" } });
+    const { state } = this.#entry(name).claim({ token, ttl_ms: Infinity, owner: { host: "elsewhere", pid: 1, label: "another" } });
     if (state !== "granted") throw new HeldError(`dibs: the key is ${state}`, { key });
     this.#others.set(name, token);
     return { name, token };

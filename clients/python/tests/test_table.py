@@ -45,9 +45,6 @@ class Real(support.Server):
 
     def lose(self, key):
         self.ask("POST /v1/keys/release", json.dumps({"key": key}).encode())
-        for renewer in (client._process.renewer for client in self.clients if client._process):
-            for attempt in list(renewer._attempts.values()):
-                renewer._renew([attempt], support.LIMIT)
 
     def abandoned(self, key):
         self.connect().acquire(key).abandon()

@@ -12,6 +12,7 @@ class TableTest < Case
   # Real is a server with the methods of a keeper.
   class Real < Server
     alias connect keys
+    alias lose take
     alias away kill
     alias back start
 
@@ -23,11 +24,6 @@ class TableTest < Case
       @another.release
     rescue Dibs::Lost
       nil
-    end
-
-    def lose(key)
-      take(key)
-      Dibs.clients.each { |client| client.send(:local).renewer.look(key) }
     end
 
     def abandoned(key)
