@@ -102,6 +102,18 @@ class KeeperTest(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "would never end"):
             asyncio.run(self.keys.aio.acquire(self.key))
 
+    def test_a_wait_for_another_thread_is_a_real_one(self):
+        lease = support.thread(lambda: self.keys.acquire(self.key)).join()  # the thread has ended, and this one has its lease
+        before = self.keeper._time.now()
+        waiter = support.thread(lambda: self.other.acquire(self.key))
+        self.waits()
+        self.assertEqual(before, self.keeper._time.now())
+        lease.release()
+        lease = waiter.join()
+        with self.assertRaises(dibs.Held):
+            support.thread(lambda: self.lock(wait=0.05)).join()
+        lease.release()
+
     def test_a_server_that_is_away_for_a_while_is_waited_for(self):
         self.keeper.away()
         self.assertRaises(dibs.Unavailable, self.lock)

@@ -3,13 +3,12 @@
 require_relative "support"
 require "dibs/testing"
 
-# The keeper of dibs/testing. It passes the tests of the client that need nothing but a server, and
-# answers calls as a server does.
+require_relative "job_test"
+
+# dibs/testing: what table_test.rb does not say.
 
 # Desk is a keeper with the methods of Server.
 class Desk
-  attr_reader :keeper
-
   def initialize
     @keeper = Dibs::Testing::Keeper.new
   end
@@ -32,43 +31,23 @@ class Desk
     found.nil? || (found["runs"].empty? && found["places"].empty?)
   end
 
-  # take is what an operator does.
-  def take(key)
-    @keeper.send(:change) { @keeper.send(:state, { "key" => key }).take_away }
+  def advance(seconds)
+    @keeper.advance(seconds)
   end
 end
 
-# OnDesk runs the tests of a Case with a Desk. Each has its own time.
-module OnDesk
-  def setup
-    super
-    @keys.close
-    @server = Desk.new
-    @keys = @server.keys
-    Dibs.default = @keys
-  end
+Minitest::Runnable.runnables.delete(JobTest) # it runs in a file of its own
+
+# Jobs run with a keeper, which each test has.
+class JobOnDeskTest < JobTest
+  def self.server = Desk.new
 
   # wait lets time pass.
   def wait(what, &block)
-    super { @server.keeper.advance(0.005) || block.call }
+    super { @server.advance(0.005) || block.call }
   end
-end
 
-loaded = Minitest::Runnable.runnables.dup
-suites = %w[lock once semaphore hooks job].each { |name| require_relative "#{name}_test" }
-suites = [LockTest, OnceTest, TicketTest, SemaphoreTest, HooksTest, JobTest]
-(suites - loaded).each { |suite| Minitest::Runnable.runnables.delete(suite) } # they run in files of their own
-
-# NEED are tests that need processes, a network, a bound or a digest of a server.
-NEED = /_exit_|_the_end_of_the_program|_credential|_too_large|_in_the_background|_interrupts_|_child_|_no_server_|_says_nothing|_without_a_server|
-        _could_not_ask|_in_one_call|_be_a_secret|_clock_runs/x
-suites.each do |suite|
-  on_desk = Class.new(suite) do
-    include OnDesk
-    def self.server = Object.new.tap { |s| s.define_singleton_method(:keys) { Desk.new.keys } }
-    public_instance_methods.grep(NEED).each { |test| undef_method(test) }
-  end
-  Object.const_set("#{suite}OnDesk", on_desk)
+  public_instance_methods.grep(/_child_|_without_a_server|_could_not_ask/).each { |test| undef_method(test) }
 end
 
 class TestingTest < Case
@@ -80,14 +59,8 @@ class TestingTest < Case
 
   def test_another_holder
     @keeper.held_by_another(@key)
-    error = assert_raises(Dibs::Held) { @mine.lock(@key, wait: 0) { flunk } }
-    assert_equal "another", error.holder.label
     error = assert_raises(Dibs::Held) { @mine.lock(@key, wait: "1h") { flunk } }
     assert_equal 3600, error.waited
-    assert_raises(Dibs::Held) { @keeper.held_by_another(@key) }
-    @keeper.release(@key)
-    @keeper.release(@key)
-    assert_equal 1, @mine.lock(@key, &:attempt)
   end
 
   def test_another_holder_for_a_time
@@ -173,11 +146,6 @@ class TestingTest < Case
     assert_match(/2 examples, 0 failures/, said)
   end
 
-  def test_a_process_died
-    @keeper.abandoned(@key)
-    assert_equal 2, @mine.lock(@key, &:attempt)
-  end
-
   def test_the_keeper_is_away
     lease = @mine.acquire(@key)
     @keeper.away { assert_raises(Dibs::Unavailable) { @mine.lock("#{@key}/2") { flunk } } }
@@ -200,16 +168,17 @@ class TestingTest < Case
     assert_equal 1, @mine.lock(@key, wait: 0, &:attempt)
   end
 
+  # A wait for a thread of the program is a real one.
   def test_another_thread_holds_the_key
-    held, go = Queue.new, Queue.new
-    holder = Thread.new { @mine.lock(@key) { held << 1; go.pop } }
-    held.pop
-    assert_raises(Dibs::Held) { @mine.lock(@key, wait: 0.05) { flunk } }
-    waiter = Thread.new { @keeper.connect.lock(@key) { |lease| [:mine, lease.attempt] } }
-    wait("it waits") { waiter.status == "sleep" }
-    go << 1
-    assert_equal [:mine, 1], waiter.value
-    holder.join
+    lease = Thread.new { @mine.acquire(@key) }.value # that thread has ended, and this one has its lease
+    before = @keeper.now
+    waiter = Thread.new { @keeper.connect.acquire(@key) }
+    wait("it waits") { assert_raises(Dibs::Held) { @mine.acquire(@key, wait: 0) }.ahead == 1 }
+    assert_equal before, @keeper.now
+    lease.release
+    lease = waiter.value
+    assert_raises(Dibs::Held) { Thread.new { @mine.lock(@key, wait: 0.05) { flunk } }.tap { |t| t.report_on_exception = false }.value }
+    lease.release
   end
 
   def test_there_is_no_thread
@@ -217,19 +186,6 @@ class TestingTest < Case
     @mine.lock(@key) { @keeper.advance(600) }
     @keeper.away { assert_raises(Dibs::Unavailable) { @mine.acquire(@key, wait: 0) } }
     assert_equal before, Thread.list
-  end
-
-  def test_close_ends_waits
-    held, go = Queue.new, Queue.new
-    holder = Thread.new { @mine.lock(@key) { held << 1; go.pop } }
-    held.pop
-    other = @keeper.connect
-    waiter = Thread.new { assert_raises(Dibs::Closed) { other.lock(@key) { flunk } } }
-    wait("it waits") { other.send(:local).wire.instance_variable_get(:@polls).any? }
-    other.close
-    waiter.join
-    go << 1
-    holder.join
   end
 
   # Raw calls to a server and to a keeper, with the same random elements, have the same answers. No
@@ -247,18 +203,6 @@ class TestingTest < Case
         both(verb, element, "SEED=#{seed}, after #{history.map { |v, e| "\n#{v} #{e}" }.join}")
       end
     end
-  end
-
-  def test_progress_is_inherited_until_a_holder_ends
-    holder = lambda do |saves, outcome|
-      token = SecureRandom.hex(16)
-      answer = both("claim", { key: @key, token: token, ttl_ms: 600_000 })
-      both("renew", { key: @key, token: token, ttl_ms: 600_000, progress: [saves].pack("m0") }) if saves
-      both("settle", { key: @key, token: token, outcome: outcome })
-      answer["progress"]&.unpack1("m0")
-    end
-    assert_equal [nil, "half", "half", "more", "more", nil],
-                 [["half", "abandon"], [nil, "abandon"], ["more", "abandon"], [nil, "undo"], [nil, "release"], [nil, "release"]].map { |saves, outcome| holder.(saves, outcome) }
   end
 
   # both has a call answered by the server and by the keeper.
