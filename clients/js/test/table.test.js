@@ -128,7 +128,7 @@ async function play(world, key, steps) {
     const [whose, method] = what.split(".").map(camel);
     const got = await call(whose, method, Object.fromEntries(Object.entries(args).map(([name, value]) => [camel(name), value]))).catch((e) => e);
     if (got instanceof Error && !gives.raises) throw got;
-    for (const [fact, want] of Object.entries(gives)) assert.deepEqual(await value(got, fact), want, `${said}: ${fact}`);
+    for (const [fact, want] of Object.entries(gives)) assert.deepEqual(await value(got, fact, leases), want, `${said}: ${fact}`);
   }
   for (const lease of Object.values(leases)) await lease.release().catch(() => {}); // close waits for them
   await Promise.all(Object.values(clients).map((client) => client.close()));
@@ -136,9 +136,10 @@ async function play(world, key, steps) {
 
 const camel = (name) => name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
 
-async function value(got, fact) {
+async function value(got, fact, leases) {
   if (fact === "is") return got;
   if (fact === "raises") return got?.constructor?.name.replace(/Error$/, "");
+  if (fact === "id") return Object.keys(leases).find((name) => leases[name].id === got.id);
   if (fact === "holder") return (await got.holder()).label;
   return Buffer.isBuffer(got[fact]) ? String(got[fact]) : got[fact];
 }

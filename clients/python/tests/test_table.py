@@ -97,6 +97,8 @@ class Table(unittest.TestCase):
     def fact(self, got, fact):
         if fact in ("is", "raises"):
             return got if fact == "is" else type(got).__name__
+        if fact == "id":
+            return next((name for name, lease in self.leases.items() if lease.id == got.id), got.id)
         value = got.holder().label if fact == "holder" else getattr(got, fact)
         return value.decode() if isinstance(value, bytes) else value
 

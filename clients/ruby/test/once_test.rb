@@ -14,11 +14,6 @@ class OnceTest < Case
     end
   end
 
-  def test_a_result_has_an_origin
-    assert_equal [1, false], @keys.once(@key, with_origin: true) { 1 }.to_a
-    assert_equal [1, true], @server.keys.once(@key, with_origin: true) { flunk }.to_a
-  end
-
   def test_callers_at_once_run_it_once
     runs = Queue.new
     threads = Array.new(5) { Thread.new { @keys.once(@key) { runs << 1; sleep 0.05; "result" } } }
@@ -144,12 +139,6 @@ class OnceTest < Case
     assert_raises(Dibs::Refused) { @keys.once("#{@key}/2") { flunk } }
   end
 
-  def test_another_fingerprint
-    a, b = %w[a b].map { |t| Digest::SHA256.hexdigest(t) }
-    @keys.once(@key, fingerprint: a) { 1 }
-    assert_raises(Dibs::Mismatch) { @keys.once(@key, fingerprint: b) { flunk } }
-  end
-
   def test_a_lost_lease_stores_nothing
     assert_raises(Dibs::Lost) do
       @keys.once(@key, ttl: 600) { |lease| @server.keys.tap { |k| steal(k, lease) } && 1 }
@@ -164,24 +153,6 @@ class OnceTest < Case
 end
 
 class TicketTest < Case
-  def test_a_ticket_keeps_its_place
-    first, second = @keys.reserve(@key), @keys.reserve(@key)
-    assert_raises(Dibs::Held) { @keys.redeem(second, wait: 0) { flunk } }
-    assert_raises(Dibs::Held) { @keys.lock(@key, wait: 0) { flunk } }
-    assert_equal 1, @keys.redeem(first) { 1 }
-    assert_equal 2, @keys.redeem(second) { 2 }
-    assert_free
-  end
-
-  def test_a_block_that_undoes_keeps_the_place
-    ticket = @keys.reserve(@key)
-    later = @keys.reserve(@key)
-    @keys.redeem(ticket, &:undo)
-    assert_raises(Dibs::Held) { @keys.redeem(later, wait: 0) { flunk } }
-    @keys.redeem(ticket) { nil }
-    @keys.redeem(later) { nil }
-  end
-
   def test_cancel_and_prolong
     ticket = @keys.reserve(@key, ttl: 600, grace: 60)
     @keys.prolong(ticket, ttl: "2h")

@@ -78,6 +78,7 @@ class TableTest < Case
     when "is" then got
     when "held" then got.held?
     when "holder" then got.holder.label
+    when "id" then @leases.keys.find { |name| @leases[name].id == got.id }
     else got.public_send(fact).then { |v| v.is_a?(String) ? v.dup.force_encoding("UTF-8") : v }
     end
   end
