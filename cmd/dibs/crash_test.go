@@ -8,12 +8,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -110,124 +108,37 @@ func problemOf(t *testing.T, r reply) problem {
 // TestKillAtMostOnce: with --on-crash at-most-once, the outcome of a crashed request stays
 // unknown, longer than any retention, until an operator resolves it.
 func TestKillAtMostOnce(t *testing.T) {
-	tests := []struct {
-		name    string
-		resolve func(instance string) []string
-		want    string
-		replay  bool
-		runs    int
-	}{
-		{
-			name: "with an answer",
-			resolve: func(instance string) []string {
-				return []string{instance, "--status", "202", "--header", "X-Settled: yes", "--body", "it was charged"}
-			},
-			want: "202 it was charged", replay: true, runs: 1,
-		},
-		{
-			name: "run again",
-			resolve: func(instance string) []string {
-				return []string{"--id", strings.TrimPrefix(instance, "urn:dibs:claim:"), "--rerun"}
-			},
-			want: `201 run 2 of "k"`, runs: 2,
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			g := newGate()
-			origin := newCounter(t, g.first())
-			defer close(g.open)
-			store := sqliteStore(t)
-			flags := []string{"--lease", killLease.String(), "--retention", "1s", "--on-crash", "at-most-once"}
-			first := startProxy(t, origin.URL, store, flags...)
-			second := startProxy(t, origin.URL, store, flags...)
-			go post(context.Background(), http.DefaultClient, first.url+"/", `"k"`, "x")
-			<-g.begun
-			first.signal(t, syscall.SIGKILL)
-			var r reply
-			testkit.Eventually(t, "the outcome is known to be unknown", func() bool {
-				r = mustPost(t, second.url+"/", `"k"`, "x")
-				return r.header.Get("Retry-After") == ""
-			})
-			p := problemOf(t, r)
-			if r.status != 409 || !strings.HasSuffix(p.Type, "#outcome-unknown") || !strings.HasPrefix(p.Instance, "urn:dibs:claim:") {
-				t.Fatalf("the retry got %d %q", r.status, r.body)
-			}
-			if code, out, _ := run(t, "show", p.Instance, "--store", store); code != 0 || !strings.Contains(out, "unknown") {
-				t.Errorf("show: %d %s", code, out)
-			}
-			args := append([]string{"resolve", "--store", store}, test.resolve(p.Instance)...)
-			if code, out, stderr := run(t, args...); code != 1 || !strings.Contains(stderr, "--yes") {
-				t.Errorf("without a terminal and --yes: %d %s%s", code, out, stderr)
-			}
-			if again := mustPost(t, second.url+"/", `"k"`, "x"); again.body != r.body {
-				t.Errorf("after an operator declined: %d %q", again.status, again.body)
-			}
-			if code, out, stderr := run(t, append(args, "--yes")...); code != 0 {
-				t.Fatalf("resolve: %d %s%s", code, out, stderr)
-			}
-			r = mustPost(t, second.url+"/", `"k"`, "x")
-			if got := strconv.Itoa(r.status) + " " + r.body; got != test.want || r.replayed() != test.replay {
-				t.Errorf("after it was resolved: %s, replayed %v", got, r.replayed())
-			}
-			if test.replay && r.header.Get("X-Settled") != "yes" {
-				t.Errorf("the operator's header is missing: %v", r.header)
-			}
-			if n := origin.of(`"k"`); n != test.runs {
-				t.Errorf("the origin ran it %d times; want %d", n, test.runs)
-			}
-			if code, _, stderr := run(t, append(args, "--yes")...); code != 1 {
-				t.Errorf("resolving it once more: %d %s", code, stderr)
-			}
-		})
-	}
-}
-
-// TestStop: a proxy is stopped in the middle of a request, for longer than its lease. Its
-// late answer is neither stored nor sent. The next holder's answer stays.
-func TestStop(t *testing.T) {
 	t.Parallel()
 	g := newGate()
 	origin := newCounter(t, g.first())
-	answer := sync.OnceFunc(func() { close(g.open) })
-	defer answer()
+	defer close(g.open)
 	store := sqliteStore(t)
-	first := startProxy(t, origin.URL, store, "--lease", killLease.String())
-	second := startProxy(t, origin.URL, store)
-	late := make(chan reply, 1)
-	go func() {
-		r, _ := post(context.Background(), http.DefaultClient, first.url+"/", `"k"`, "x")
-		late <- r
-	}()
+	flags := []string{"--lease", killLease.String(), "--retention", "1s", "--on-crash", "at-most-once"}
+	first := startProxy(t, origin.URL, store, flags...)
+	second := startProxy(t, origin.URL, store, flags...)
+	go post(context.Background(), http.DefaultClient, first.url+"/", `"k"`, "x")
 	<-g.begun
-	servertest.Freeze(t, first.Process)
-	// Stopped in the middle of a renewal it has the file locked, which is another
-	// story: TestLockedStore.
-	for mustPost(t, second.url+"/", `"other"`, "x").status == 503 {
-		first.signal(t, syscall.SIGCONT)
-		testkit.Eventually(t, "the store is free", func() bool { return mustPost(t, second.url+"/", `"other"`, "x").status == 201 })
-		servertest.Freeze(t, first.Process)
-	}
+	first.signal(t, syscall.SIGKILL)
 	var r reply
-	testkit.Eventually(t, "the key is settled", func() bool {
+	testkit.Eventually(t, "the outcome is known to be unknown", func() bool {
 		r = mustPost(t, second.url+"/", `"k"`, "x")
-		return r.status != 409
+		return r.header.Get("Retry-After") == ""
 	})
-	if r.status != 201 || r.body != `run 2 of "k"` {
-		t.Fatalf("the successor answered %d %q", r.status, r.body)
+	p := problemOf(t, r)
+	if r.status != 409 || !strings.HasSuffix(p.Type, "#outcome-unknown") || !strings.HasPrefix(p.Instance, "urn:dibs:claim:") {
+		t.Fatalf("the retry got %d %q", r.status, r.body)
 	}
-	answer() // the stopped proxy
-	first.signal(t, syscall.SIGCONT)
-	if r := <-late; r.status != 503 && r.status != 0 || r.status == 503 && retryAfter(r) < 1 {
-		t.Errorf("the late holder answered %d %q", r.status, r.body)
+	if code, out, _ := run(t, "show", p.Instance, "--store", store); code != 0 || !strings.Contains(out, "unknown") {
+		t.Errorf("show: %d %s", code, out)
 	}
-	for _, p := range []*process{first, second} {
-		if r := mustPost(t, p.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 2 of "k"` {
-			t.Errorf("a retry got %d %q", r.status, r.body)
-		}
+	if code, out, stderr := run(t, "resolve", "--store", store, p.Instance, "--status", "202", "--header", "X-Settled: yes", "--body", "it was charged", "--yes"); code != 0 {
+		t.Fatalf("resolve: %d %s%s", code, out, stderr)
 	}
-	if n := origin.of(`"k"`); n != 2 {
+	r = mustPost(t, second.url+"/", `"k"`, "x")
+	if r.status != 202 || r.body != "it was charged" || !r.replayed() || r.header.Get("X-Settled") != "yes" {
+		t.Errorf("after it was resolved: %d %v %q", r.status, r.header, r.body)
+	}
+	if n := origin.of(`"k"`); n != 1 {
 		t.Errorf("the origin ran it %d times", n)
 	}
 }

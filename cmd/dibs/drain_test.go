@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -86,40 +85,6 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainClientAway: the proxy also waits for a run whose client closed its connection. The
-// answer is stored for the retry.
-func TestDrainClientAway(t *testing.T) {
-	t.Parallel()
-	g := newGate()
-	origin := newCounter(t, g.first())
-	store := sqliteStore(t)
-	p := startProxy(t, origin.URL, store)
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		_, err := post(ctx, http.DefaultClient, p.url+"/", `"k"`, "x")
-		gone <- err
-	}()
-	<-g.begun
-	leave()
-	if err := <-gone; err == nil {
-		t.Fatal("there was an answer")
-	}
-	p.signal(t, syscall.SIGTERM)
-	testkit.Eventually(t, "the proxy closes its listener", func() bool {
-		_, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		return err != nil
-	})
-	close(g.open)
-	if code := p.code(t); code != 0 {
-		t.Errorf("the proxy exited with %d", code)
-	}
-	next := startProxy(t, origin.URL, store)
-	if r := mustPost(t, next.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 1 of "k"` {
-		t.Errorf("the retry got %d %q", r.status, r.body)
-	}
-}
-
 // TestDrainLimit: --drain bounds the wait, and a second signal ends it at once.
 func TestDrainLimit(t *testing.T) {
 	t.Parallel()
@@ -157,31 +122,5 @@ func TestDrainLimit(t *testing.T) {
 				t.Errorf("the proxy exited with %d; want %d", code, test.code)
 			}
 		})
-	}
-}
-
-// TestAmbiguousFraming: after a request that could be read as two, the connection is closed.
-func TestAmbiguousFraming(t *testing.T) {
-	t.Parallel()
-	origin := newCounter(t, nil)
-	p := startProxy(t, origin.URL, "memory:")
-	for _, head := range []string{
-		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n",
-		"POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n",
-		"GET / HTTP/1.1\r\nHost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 0\r\n",
-		"POST / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n",
-		"PRI * HTTP/2.0\r\nHost: a\r\n",
-	} {
-		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		testkit.Must(t, err)
-		fmt.Fprintf(c, "%s\r\n0\r\n\r\nPOST /smuggled HTTP/1.1\r\nHost: a\r\nIdempotency-Key: smuggled\r\nContent-Length: 0\r\n\r\n", head)
-		all, _ := io.ReadAll(c) // to its end
-		if strings.Count(string(all), "HTTP/1.") != 1 {
-			t.Errorf("%q was answered %q", head, all)
-		}
-		c.Close()
-	}
-	if n := origin.of("smuggled"); n != 0 {
-		t.Errorf("the origin saw %d requests that were smuggled", n)
 	}
 }

@@ -5,16 +5,11 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/prove/servertest"
@@ -49,7 +44,7 @@ func node(t *testing.T, folder string, variables []string, args ...string) *bufi
 	return bufio.NewScanner(out)
 }
 
-// TestExpress: of two requests for a charge one makes it, and a report that is being made is refused.
+// TestExpress: see checkShop.
 func TestExpress(t *testing.T) {
 	t.Parallel()
 	server := startServe(t)
@@ -57,34 +52,7 @@ func TestExpress(t *testing.T) {
 	if !lines.Scan() {
 		t.Fatal("it does not listen")
 	}
-	post := func(path string) string {
-		response, err := http.DefaultClient.Do(testkit.Request(t.Context(), t, http.MethodPost, lines.Text()+path, nil))
-		if err != nil {
-			return err.Error()
-		}
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		return fmt.Sprintf("%d %s %s%v", response.StatusCode, text, response.Header.Get("Retry-After"), err)
-	}
-	answers := make([]string, 2)
-	var both sync.WaitGroup
-	for i := range answers {
-		both.Go(func() { answers[i] = post("/orders/17/charge") })
-	}
-	both.Wait()
-	slices.Sort(answers)
-	if want := []string{`200 {"charge":1} <nil>`, `201 {"charge":1} <nil>`}; !slices.Equal(answers, want) {
-		t.Errorf("the answers are %q, want %q", answers, want)
-	}
-	lease, err := serveClient(t, server).Acquire(t.Context(), "report monday", nil)
-	testkit.Must(t, err)
-	if got := post("/reports/monday"); got != `409 {"error":"another request is at it"} 1<nil>` {
-		t.Errorf("while another has the key: %s", got)
-	}
-	testkit.Must(t, lease.Release())
-	if got := post("/reports/monday"); !regexp.MustCompile(`^200 {"fence":"\d+"} <nil>$`).MatchString(got) {
-		t.Errorf("when the key is free: %s", got)
-	}
+	checkShop(t, server, lines.Text())
 }
 
 // TestBullMQ: of twelve jobs for six invoices each invoice is sent once, and those of a customer one after

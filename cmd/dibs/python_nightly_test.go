@@ -4,16 +4,12 @@ package main
 
 import (
 	"bufio"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -41,7 +37,7 @@ func pythonRecipe(t *testing.T, variables []string, args ...string) (*exec.Cmd, 
 	return cmd, bufio.NewScanner(read)
 }
 
-// TestFlaskAndDjango: of two requests for a charge one makes it, and a report that is being made is refused.
+// TestFlaskAndDjango: see checkShop.
 func TestFlaskAndDjango(t *testing.T) {
 	t.Parallel()
 	testkit.Must(t, servertest.InstallPython())
@@ -59,34 +55,7 @@ func TestFlaskAndDjango(t *testing.T) {
 				for lines.Scan() { // its log
 				}
 			}()
-			post := func(path string) string {
-				response, err := http.DefaultClient.Do(testkit.Request(t.Context(), t, http.MethodPost, "http://127.0.0.1:"+port+path, http.NoBody))
-				if err != nil {
-					return err.Error()
-				}
-				defer response.Body.Close()
-				text, err := io.ReadAll(response.Body)
-				return fmt.Sprintf("%d %s %s%v", response.StatusCode, strings.Join(strings.Fields(string(text)), ""), response.Header.Get("Retry-After"), err)
-			}
-			answers := make([]string, 2)
-			var both sync.WaitGroup
-			for i := range answers {
-				both.Go(func() { answers[i] = post("/orders/17/charge") })
-			}
-			both.Wait()
-			slices.Sort(answers)
-			if !slices.Equal(answers, []string{`200 {"charge":1} <nil>`, `201 {"charge":1} <nil>`}) {
-				t.Errorf("the answers are %q", answers)
-			}
-			lease, err := serveClient(t, server).Acquire(t.Context(), "report monday", nil)
-			testkit.Must(t, err)
-			if got := post("/reports/monday"); got != "409  1<nil>" {
-				t.Errorf("while another has the key: %s", got)
-			}
-			testkit.Must(t, lease.Release())
-			if got := post("/reports/monday"); !regexp.MustCompile(`^200 {"fence":\d+} <nil>$`).MatchString(got) {
-				t.Errorf("when the key is free: %s", got)
-			}
+			checkShop(t, server, "http://127.0.0.1:"+port)
 		})
 	}
 }

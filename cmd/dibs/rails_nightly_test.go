@@ -5,16 +5,11 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -37,7 +32,7 @@ func recipe(t *testing.T, variables []string, name string, args ...string) (*exe
 	return cmd, bufio.NewScanner(out)
 }
 
-// TestRails: of two requests for a charge one makes it, and a report that is being made is refused.
+// TestRails: see checkShop.
 func TestRails(t *testing.T) {
 	t.Parallel()
 	testkit.Must(t, servertest.InstallRails())
@@ -50,35 +45,7 @@ func TestRails(t *testing.T) {
 	if !lines.Scan() || lines.Text() != "ready" {
 		t.Fatalf("it says %q", lines.Text())
 	}
-	post := func(path string) string {
-		response, err := http.DefaultClient.Do(testkit.Request(t.Context(), t, http.MethodPost, "http://127.0.0.1:"+port+path, http.NoBody))
-		if err != nil {
-			return err.Error()
-		}
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		return fmt.Sprintf("%d %s %s%v", response.StatusCode, text, response.Header.Get("Retry-After"), err)
-	}
-	answers := make([]string, 2)
-	var both sync.WaitGroup
-	for i := range answers {
-		both.Go(func() { answers[i] = post("/orders/17/charge") })
-	}
-	both.Wait()
-	slices.Sort(answers)
-	first := regexp.MustCompile(`^200 (\{"charge":\d+\}) <nil>$`).FindStringSubmatch(answers[0])
-	if first == nil || answers[1] != "201 "+first[1]+" <nil>" {
-		t.Errorf("the answers are %q", answers)
-	}
-	lease, err := serveClient(t, server).Acquire(t.Context(), "report monday", nil)
-	testkit.Must(t, err)
-	if got := post("/reports/monday"); got != "409  1<nil>" {
-		t.Errorf("while another has the key: %s", got)
-	}
-	testkit.Must(t, lease.Release())
-	if got := post("/reports/monday"); !regexp.MustCompile(`^200 {"fence":"\d+"} <nil>$`).MatchString(got) {
-		t.Errorf("when the key is free: %s", got)
-	}
+	checkShop(t, server, "http://127.0.0.1:"+port)
 }
 
 // TestSidekiq: replies of two conversations are sent once, one after the other and in the order in which they

@@ -4,12 +4,8 @@ package main
 
 import (
 	"errors"
-	"net"
 	"os/exec"
-	"sync/atomic"
 	"testing"
-
-	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // curl sends a POST by curl, which retries on its own, and returns what it
@@ -50,69 +46,4 @@ func outputOf(t *testing.T, name string, args ...string) string {
 		t.Fatalf("%s: %v: %s%s", name, err, out, message)
 	}
 	return string(out)
-}
-
-// lossy is a network that loses answers: the server gets each request, but the
-// connection breaks before the answer arrives.
-type lossy struct {
-	// URL to send requests to.
-	URL string
-	// Lost counts the answers that were lost.
-	Lost atomic.Int64
-
-	target string
-	lose   atomic.Int64
-}
-
-// newLossy starts a lossy network before the server at addr (HOST:PORT).
-func newLossy(t *testing.T, addr string) *lossy {
-	t.Helper()
-	n := &lossy{target: addr}
-	n.URL = "http://" + testkit.Serve(t, func(_ int, c *net.TCPConn) { n.carry(c) })
-	return n
-}
-
-// Lose makes the next n answers get lost.
-func (l *lossy) Lose(n int) { l.lose.Store(int64(n)) }
-
-// carry carries the bytes of one connection.
-func (l *lossy) carry(client *net.TCPConn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", l.target)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() {
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := client.Read(buf)
-			if n > 0 {
-				if _, err := server.Write(buf[:n]); err != nil {
-					return
-				}
-			}
-			if err != nil {
-				server.Close()
-				return
-			}
-		}
-	}()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := server.Read(buf)
-		if n > 0 && l.lose.Add(-1) >= 0 {
-			l.Lost.Add(1)
-			_ = client.SetLinger(0)
-			return
-		}
-		if n > 0 {
-			if _, err := client.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
 }

@@ -204,16 +204,6 @@ func TestOptionsHaveTheSettings(t *testing.T) {
 	}
 }
 
-// TestPageHasEverySetting: docs/reference/proxy.md has a row for each setting.
-func TestPageHasEverySetting(t *testing.T) {
-	page := testkit.ReadFile(t, "../../../../docs/reference/proxy.md")
-	for _, s := range append(settingsOf(new(Config)), settingsOf(new(Route))...) {
-		if !strings.Contains(string(page), "\n| `"+s.name+"` |") {
-			t.Errorf("docs/reference/proxy.md has no row for %s", s.name)
-		}
-	}
-}
-
 // TestFlagsOfThePageAreRead: the proxy takes the flags as docs/reference/http.md writes them.
 func TestFlagsOfThePageAreRead(t *testing.T) {
 	page := testkit.ReadFile(t, "../../../../docs/reference/http.md")

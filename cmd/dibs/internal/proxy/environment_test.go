@@ -35,15 +35,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestEnvironmentPreset: a preset of the environment is overridden by the file.
-func TestEnvironmentPreset(t *testing.T) {
-	c, err := loadFrom(t, "upstream: http://a\nwait: 1s\n", map[string]string{"DIBS_PROXY_FOR": "webhook"})
-	testkit.Must(t, err)
-	if !slices.Equal(c.Scope, []string{"none"}) || c.Wait != time.Second {
-		t.Errorf("the configuration is %+v", c)
-	}
-}
-
 // TestEnvironmentMisspelt: a variable that begins as the proxy's do and is none is refused by name. What
 // Kubernetes sets for a service of that name is not.
 func TestEnvironmentMisspelt(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/stores/memstore"
 )
@@ -169,94 +168,4 @@ func problemType(t *testing.T, body string) string {
 	}
 	_, name, _ := strings.Cut(p.Type, "#")
 	return name
-}
-
-// TestUnreached: if the origin cannot be reached, the client gets 502, and the key is free
-// with every policy.
-func TestUnreached(t *testing.T) {
-	addr := servertest.Addr(t)
-	p := start(t, "http://"+addr, "", "--on-crash", "at-most-once")
-	request := "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\na"
-	for range 2 {
-		if res, body := send(t, p.url, request); res.StatusCode != 502 || problemType(t, body) == "" {
-			t.Errorf("%d %q", res.StatusCode, body)
-		}
-	}
-	back, err := net.Listen("tcp", addr)
-	testkit.Must(t, err)
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })}
-	go s.Serve(back)
-	defer s.Close()
-	if res, body := send(t, p.url, request); res.StatusCode != 200 || body != "ok" {
-		t.Errorf("when the origin is back: %d %q", res.StatusCode, body)
-	}
-}
-
-// TestOriginRestarts: connections that the origin's restart closed cause no 502.
-func TestOriginRestarts(t *testing.T) {
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
-	addr := servertest.Addr(t)
-	l, err := net.Listen("tcp", addr)
-	testkit.Must(t, err)
-	s := &http.Server{Handler: handler}
-	go s.Serve(l)
-	p := start(t, "http://"+addr, "")
-	for i := range 20 {
-		res, body := send(t, p.url, fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k%d\r\nContent-Length: 1\r\n\r\na", i))
-		if res.StatusCode != 200 || body != "ok" {
-			t.Errorf("%d: %d %q", i, res.StatusCode, body)
-		}
-		s.Close()
-		back, err := net.Listen("tcp", addr)
-		testkit.Must(t, err)
-		s = &http.Server{Handler: handler}
-		go s.Serve(back)
-	}
-	s.Close()
-}
-
-// TestUnguardedFailure: a request without a key gets the failure too, and nothing is stored.
-func TestUnguardedFailure(t *testing.T) {
-	o := newMoody(t, leave)
-	p := start(t, o.url, "")
-	if res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na"); res.StatusCode != 502 || problemType(t, body) == "" {
-		t.Errorf("%d %q", res.StatusCode, body)
-	}
-	if n := o.runs.Load(); n != 1 {
-		t.Errorf("the origin saw the request %d times", n)
-	}
-}
-
-// TestBoundOfEachRoute: max-concurrent counts the requests of each route apart. A refused
-// request does not reach the origin.
-func TestBoundOfEachRoute(t *testing.T) {
-	began, end := make(chan struct{}), make(chan struct{})
-	var runs atomic.Int64
-	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
-		runs.Add(1)
-		if r.URL.Path == "/slow" {
-			close(began)
-			<-end
-		}
-	})
-	p := start(t, up, "max-concurrent: 1\nroutes:\n  - path: /slow\n")
-	post := func(path, key string) string {
-		return "POST " + path + " HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nIdempotency-Key: " + key + "\r\n\r\n"
-	}
-	_, slow := raw(t, p.url, post("/slow", "a"))
-	<-began
-	res, _ := send(t, p.url, post("/slow", "b"))
-	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" {
-		t.Errorf("the second request of the route: %d %v", res.StatusCode, res.Header)
-	}
-	if res, _ := send(t, p.url, post("/", "b")); res.StatusCode != 200 {
-		t.Errorf("a request of another route: %d", res.StatusCode)
-	}
-	close(end)
-	if res, _ := answerOf(t, slow); res.StatusCode != 200 {
-		t.Errorf("the first request: %d", res.StatusCode)
-	}
-	if runs.Load() != 2 || strings.Count(p.logs.String(), `outcome=overloaded problem=overloaded error="idempotency: MaxConcurrent is reached"`) != 1 {
-		t.Errorf("%d runs, and the log %s; want 2 runs and one refusal that names its bound", runs.Load(), p.logs)
-	}
 }

@@ -173,23 +173,6 @@ func TestFaultsHideThePassword(t *testing.T) {
 	}
 }
 
-// TestSuggestion: a misspelt name is told from an unknown one.
-func TestSuggestion(t *testing.T) {
-	all := settingsOf(new(Config))
-	for _, test := range [][2]string{
-		{"requireKey", "require-key"}, {"retentoin", "retention"}, {"handler_limit", "handler-limit"}, {"metods", "methods"},
-		{"speed", ""}, {"", ""}, {"x", ""}, {"port", ""}, {"server-name", ""},
-	} {
-		want := ""
-		if test[1] != "" {
-			want = `; did you mean "` + test[1] + `"?`
-		}
-		if got := suggestion(test[0], all); got != want {
-			t.Errorf("for %q: %q; want %q", test[0], got, want)
-		}
-	}
-}
-
 // FuzzLoad: every text of a file gives a configuration or an error.
 func FuzzLoad(f *testing.F) {
 	for _, text := range []string{

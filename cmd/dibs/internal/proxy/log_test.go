@@ -109,13 +109,22 @@ func TestLogFields(t *testing.T) {
 }
 
 // TestLogOfOneRun: a guarded request has one line, with its outcome and the time in
-// milliseconds.
+// milliseconds. No line names a key, a credential, a query or an answer.
 func TestLogOfOneRun(t *testing.T) {
-	p := start(t, origin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); fmt.Fprint(w, "abc") }), "", "--log-format=json")
+	up := origin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Set-Cookie", "secret-cookie")
+		w.WriteHeader(201)
+		fmt.Fprint(w, "secret-answer")
+	})
+	p := start(t, up, "", "--log-format=json", "--scope=header:X-None")
 	for range 2 {
-		send(t, p.url, "POST /charges HTTP/1.1\r\nHost: shop\r\nX-Request-Id: r1\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\na")
+		send(t, p.url, "POST /charges?token=secret-query HTTP/1.1\r\nHost: shop\r\nX-Request-Id: r1\r\nIdempotency-Key: secret-key\r\n"+
+			"Authorization: secret-auth\r\nCookie: secret-cookie\r\nContent-Length: 11\r\n\r\nsecret-body")
 	}
 	p.stop()
+	if strings.Contains(p.logs.String(), "secret") {
+		t.Errorf("the log has a secret: %s", p.logs)
+	}
 	all := linesOf(t, p.logs.String(), "request")
 	if len(all) != 2 {
 		t.Fatalf("the log has %d lines; want one for each request: %s", len(all), p.logs)
@@ -124,7 +133,7 @@ func TestLogOfOneRun(t *testing.T) {
 		l := all[i]
 		for name, want := range map[string]any{
 			"level": "INFO", "request_id": "r1", "method": "POST", "host": "shop", "path": "/charges", "proto": "HTTP/1.1",
-			"status": 201.0, "bytes": 3.0, "outcome": outcome,
+			"status": 201.0, "bytes": 13.0, "outcome": outcome,
 		} {
 			if l[name] != want {
 				t.Errorf("%s: %s is %v; want %v", outcome, name, l[name], want)
@@ -137,7 +146,7 @@ func TestLogOfOneRun(t *testing.T) {
 			t.Errorf("%s: stored is %v", outcome, l["stored"])
 		}
 	}
-	if linesOf(t, p.logs.String(), "a request came without credentials: all requests without credentials share keys")[0]["scope"] != "credentials" {
+	if linesOf(t, p.logs.String(), "a request came without credentials: all requests without credentials share keys")[0]["scope"] != "header:X-None" {
 		t.Errorf("the log does not name the scope: %s", p.logs)
 	}
 }

@@ -3,7 +3,6 @@ package proxy
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -22,37 +21,6 @@ func post(t *testing.T, url, message string) *http.Response {
 	testkit.Must(t, err)
 	t.Cleanup(func() { res.Body.Close() })
 	return res
-}
-
-// TestMCPStreams: an event stream passes part by part, guarded or not. A retry of the guarded one gets
-// the response with its own id.
-func TestMCPStreams(t *testing.T) {
-	const progress, response = "data: {\"method\":\"notifications/progress\"}\n\n", "data: {\"id\":1,\"result\":{}}\n\n"
-	seen := make(chan struct{})
-	up := origin(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(w, progress)
-		_ = http.NewResponseController(w).Flush()
-		<-seen
-		fmt.Fprint(w, response)
-	})
-	p := start(t, up, "", "--for=mcp")
-	call := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{%q:"k"}}}`, idempotency.MCPKey)
-	for _, message := range []string{call, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`} {
-		res := post(t, p.url, message)
-		part := make([]byte, len(progress))
-		if _, err := io.ReadFull(res.Body, part); err != nil || string(part) != progress {
-			t.Fatalf("%s: %q, %v", message, part, err)
-		}
-		go func() { seen <- struct{}{} }()
-		if rest, err := io.ReadAll(res.Body); err != nil || string(rest) != response {
-			t.Errorf("%s: %q, %v", message, rest, err)
-		}
-	}
-	res := post(t, p.url, strings.Replace(call, `"id":1`, `"id":"b"`, 1))
-	if body, err := io.ReadAll(res.Body); err != nil || string(body) != `{"id":"b","result":{}}` || res.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("the retry is answered %q, %v", body, err)
-	}
 }
 
 // TestMCPFailure: an origin that cannot be reached is an error of JSON-RPC with the request's id,

@@ -96,33 +96,6 @@ func TestStoreAwayIsALineAMinute(t *testing.T) {
 	}
 }
 
-// TestReadyzFindsTheStoreAway: readiness checks leave one line a minute too, and find that the
-// store answers again.
-func TestReadyzFindsTheStoreAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &failing{Store: inMemory(t)}
-		s, log := newServer(t, store)
-		ask := func(want int) {
-			w := httptest.NewRecorder()
-			s.adminHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
-			if w.Code != want {
-				t.Errorf("the answer is %d; want %d", w.Code, want)
-			}
-			time.Sleep(5 * time.Second)
-		}
-		store.away.Store(true)
-		for range 8 {
-			ask(503)
-		}
-		store.away.Store(false)
-		ask(200)
-		ask(200)
-		if fails, answers := outageCounts(t, log.String()); len(fails) != 1 || len(answers) != 1 {
-			t.Errorf("the log has %s", log)
-		}
-	})
-}
-
 // TestOutage: which requests say that the store fails, and which say that it answers.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/textproto"
@@ -14,41 +13,6 @@ import (
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
-
-// TestUpgrade: a connection that becomes something else passes, with a key or
-// without, and is no longer looked at.
-func TestUpgrade(t *testing.T) {
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "echo" || r.Header.Get("Connection") != "Upgrade" {
-			t.Errorf("the origin got %v", r.Header)
-		}
-		c, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		io.Copy(c, rw)
-	})
-	p := start(t, up, "")
-	for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
-		c, r := raw(t, p.url, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n"+key+"\r\n")
-		res, err := http.ReadResponse(r, nil)
-		if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") != "echo" {
-			t.Fatalf("%v %v", res, err)
-		}
-		for i := range 3 {
-			line := fmt.Sprintf("Content-Length: %d\r\n", i)
-			io.WriteString(c, line)
-			if got, err := r.ReadString('\n'); got != line {
-				t.Fatalf("%q came back as %q, %v", line, got, err)
-			}
-		}
-		c.Close()
-	}
-	p.stop()
-}
 
 // TestUpgradeDeclined: an offer of HTTP/2 or TLS does not reach the origin, which could
 // take it up and be spoken to past the guard.
@@ -127,34 +91,6 @@ func TestEvents(t *testing.T) {
 	res, body := send(t, p.url, requests[1])
 	if res.Header.Get("Idempotent-Replayed") != "true" || body != "data: 0\n\ndata: 1\n\ndata: 2\n\n" || runs.Load() != 2 {
 		t.Errorf("the replay is %v %q after %d runs", res.Header, body, runs.Load())
-	}
-}
-
-// TestUnknownLength: an answer whose length is not known in advance, and that is not
-// a stream, is stored before its first byte is sent.
-func TestUnknownLength(t *testing.T) {
-	half := make(chan struct{})
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"a":`)
-		http.NewResponseController(w).Flush()
-		<-half
-		io.WriteString(w, `1}`)
-	})
-	p := start(t, up, "")
-	_, first := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
-	// A bystander whose answer streams is not held up by that.
-	_, second := raw(t, p.url, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	if line, err := second.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
-		t.Fatalf("%q %v", line, err)
-	}
-	if first.Buffered() > 0 {
-		t.Fatal("a part of the answer was sent before it was stored")
-	}
-	close(half)
-	res, body := answerOf(t, first)
-	if res.ContentLength != 7 || body != `{"a":1}` {
-		t.Errorf("the answer is %d bytes: %q", res.ContentLength, body)
 	}
 }
 
@@ -293,23 +229,6 @@ func TestOldClientIsNotInformed(t *testing.T) {
 	}
 }
 
-// TestOldClient: an HTTP/1.0 client gets an answer without chunks, and its
-// connection ends.
-func TestOldClient(t *testing.T) {
-	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
-	p := start(t, o.url, "")
-	for i, key := range []string{"", "Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"} {
-		_, r := raw(t, p.url, "POST / HTTP/1.0\r\nContent-Length: 1\r\n"+key+"\r\na")
-		all, err := io.ReadAll(r)
-		if err != nil || !strings.HasSuffix(string(all), "\r\n\r\nok") || strings.Contains(string(all), "chunked") {
-			t.Errorf("%d: %q %v", i, all, err)
-		}
-	}
-	if got := o.last(); !strings.Contains(got, " HTTP/1.1\r\n") {
-		t.Errorf("the origin saw %q", got)
-	}
-}
-
 // TestHTTP2: clients may speak HTTP/2 without TLS, and origins too.
 func TestHTTP2(t *testing.T) {
 	var runs atomic.Int64
@@ -341,45 +260,6 @@ func TestHTTP2(t *testing.T) {
 	}
 	if runs.Load() != 1 {
 		t.Errorf("it ran %d times", runs.Load())
-	}
-	p.stop()
-}
-
-// TestEventsLost: an event stream whose client goes away is stored whole: its retry runs
-// nothing.
-func TestEventsLost(t *testing.T) {
-	var runs atomic.Int64
-	began, left := make(chan struct{}), make(chan struct{})
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		runs.Add(1)
-		w.Header().Set("Content-Type", "text/event-stream")
-		for i := range 20 {
-			fmt.Fprintf(w, "data: %d\n\n", i)
-			http.NewResponseController(w).Flush()
-			if i == 0 {
-				close(began)
-				<-left
-			}
-		}
-	})
-	p := start(t, up, "")
-	const request = "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n"
-	c, _ := raw(t, p.url, request)
-	<-began
-	c.(*net.TCPConn).SetLinger(0) // the proxy's next write fails
-	c.Close()
-	close(left)
-	var res *http.Response
-	var body string
-	testkit.Eventually(t, "the answer is stored", func() bool {
-		res, body = send(t, p.url, request)
-		return res.StatusCode != 409
-	})
-	if res.Header.Get("Idempotent-Replayed") != "true" || !strings.HasSuffix(body, "data: 19\n\n") {
-		t.Errorf("the retry got %v %q", res.Header, body)
-	}
-	if n := runs.Load(); n != 1 {
-		t.Errorf("it ran %d times", n)
 	}
 	p.stop()
 }
