@@ -13,9 +13,9 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// TestHelpIsNarrow: no line of any help has more than 100 columns, and no flag repeats the forms of
-// the store's URL.
-func TestHelpIsNarrow(t *testing.T) {
+// TestHelp: the help of each command says what it does, with an example, in lines of at most 80
+// columns. Its other lines have at most 100, and no flag repeats the forms of the store's URL.
+func TestHelp(t *testing.T) {
 	var check func(c *cobra.Command)
 	seen := 0
 	check = func(c *cobra.Command) {
@@ -27,11 +27,20 @@ func TestHelpIsNarrow(t *testing.T) {
 		seen++
 		args := append(strings.Fields(c.CommandPath())[1:], "--help")
 		code, text, stderr := call(t, nil, args...)
-		if code != 0 || stderr != "" {
-			t.Errorf("%v: %d %q", args, code, stderr)
+		if code != 0 || stderr != "" || strings.Contains(text, "\t") {
+			t.Errorf("%v: %d %q %q", args, code, text, stderr)
 		}
+		works := c.Runnable() && c.Parent() != nil && !slices.Contains([]string{"help", "store", "version"}, c.Name())
+		if works && !(strings.Contains(text, "Usage:\n") && strings.Contains(text, "Examples:\n  dibs ")) {
+			t.Errorf("%v: there is no usage, or no example:\n%s", args, text)
+		}
+		about, _, _ := strings.Cut(text, "\nUsage:")
 		for line := range strings.Lines(text) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > helpWidth {
+			most := helpWidth
+			if works && strings.Contains(about, line) {
+				most = 80
+			}
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > most {
 				t.Errorf("%v: a line has %d columns: %s", args, n, line)
 			}
 		}

@@ -4,8 +4,6 @@ package command_test
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -309,57 +307,6 @@ func TestPrune(t *testing.T) {
 	for _, want := range []string{"removed 3\n", "removed 0\n"} {
 		if code, stdout, stderr := b.run(t, "prune"); code != 0 || stdout != want || stderr != "" {
 			t.Errorf("%d, %q, %q; want %q", code, stdout, stderr, want)
-		}
-	}
-}
-
-// TestLookingMakesNothing: a command that looks into a missing store creates nothing, and says
-// how to name another store.
-func TestLookingMakesNothing(t *testing.T) {
-	for _, args := range []string{"ls", "show k", "release --yes k", "forget --yes k", "prune"} {
-		b := newBench(t)
-		code, stdout, stderr := b.run(t, strings.Fields(args)...)
-		if code != 69 || stdout != "" || !strings.Contains(stderr, "there is no file") || !strings.Contains(stderr, "DIBS_STORE") || !strings.Contains(stderr, filepath.Base(b.path("dibs.db"))) {
-			t.Errorf("%s: %d, %q, %q", args, code, stdout, stderr)
-		}
-		if made, err := os.ReadDir(b.dir); err != nil || len(made) > 0 {
-			t.Errorf("%s made %v, %v", args, made, err)
-		}
-	}
-}
-
-// TestHelp: every command's help says what it does, with an example, within 80
-// columns.
-func TestHelp(t *testing.T) {
-	b := newBench(t)
-	code, stdout, _ := b.run(t, "--help")
-	if code != 0 {
-		t.Fatal(code)
-	}
-	var commands []string
-	_, rest, _ := strings.Cut(stdout, "Serve requests:\n")
-	list, _, _ := strings.Cut(rest, "\nOther commands:\n")
-	for _, m := range regexp.MustCompile(`(?m)^  (\S+)`).FindAllStringSubmatch(list, -1) {
-		commands = append(commands, m[1])
-	}
-	for _, name := range []string{"run", "ls", "show", "release", "resolve", "forget", "prune", "migrate", "doctor", "proxy", "demo"} {
-		if !slices.Contains(commands, name) {
-			t.Errorf("dibs --help does not name %s: %v", name, commands)
-		}
-	}
-	for _, name := range commands {
-		code, stdout, stderr := b.run(t, name, "--help")
-		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
-			t.Errorf("%s --help: %d, %q", name, code, stderr)
-		}
-		if name != "version" && !strings.Contains(stdout, "Examples:\n  dibs "+name) {
-			t.Errorf("%s --help has no example", name)
-		}
-		about, _, _ := strings.Cut(stdout, "\nUsage:")
-		for text := range strings.Lines(about) {
-			if len([]rune(strings.TrimSuffix(text, "\n"))) > 80 {
-				t.Errorf("%s --help has a line of more than 80 columns: %s", name, text)
-			}
 		}
 	}
 }
