@@ -4,6 +4,7 @@ package command_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -27,10 +28,10 @@ with dibs       read   100  101  102  103  104
 
 `)
 
-// demo runs the demo, checks what it says of the number, and returns whether updates were lost
-// without a lock. That depends on the machine: the program exits with 1 if none was lost. No file
+// demo runs the demo, checks what it says of the number, and returns what it says, and whether updates
+// were lost without a lock. That depends on the machine: the program exits with 1 if none was lost. No file
 // is left.
-func (b *bench) demo(t *testing.T) (lost bool) {
+func (b *bench) demo(t *testing.T) (stdout string, lost bool) {
 	t.Helper()
 	code, stdout, stderr := b.run(t, "demo", "--exit")
 	if !counted.MatchString(stdout) {
@@ -42,7 +43,7 @@ func (b *bench) demo(t *testing.T) (lost bool) {
 		t.Errorf("%d, %q\n%s", code, stderr, stdout)
 	}
 	b.noneOfADemo(t)
-	return lost
+	return stdout, lost
 }
 
 // TestARelativeTemporaryFolder: the temporary store of a command has an absolute path, whatever
@@ -64,25 +65,33 @@ func TestDemoUnusable(t *testing.T) {
 	b.says(t, 69, "", "missing/dibs.db", "demo", "--exit")
 }
 
-// TestDemoTerminated: a demo that a signal ends while its processes add to the number leaves no key
-// and no file behind.
+// TestDemoTerminated: a demo that a signal ends, while its processes add to the number or its clients
+// charge, leaves no key and no file behind.
 func TestDemoTerminated(t *testing.T) {
 	everyStore(t, func(t *testing.T, b *bench) {
 		b.env = append(b.env, "TMPDIR="+b.dir)
-		p := b.start(t, "demo")
-		testkit.Eventually(t, "a process has the key, or all had it", func() bool {
-			for range b.inspector(t).List(t.Context(), store.Query{}) {
-				return true
+		for what, come := range map[string]func(p *program) bool{
+			"a process has the key, or all had it": func(p *program) bool {
+				for range b.inspector(t).List(t.Context(), store.Query{}) {
+					return true
+				}
+				return strings.Contains(p.stdout.String(), "with dibs")
+			},
+			"it has charged": func(p *program) bool {
+				files, err := filepath.Glob(b.path("dibs-demo-*/bare.charges"))
+				return err == nil && len(files) == 1 || len(p.stderr.String()) > 0 // no update was lost
+			},
+		} {
+			p := b.start(t, "demo")
+			testkit.Eventually(t, what, func() bool { return come(p) })
+			_ = p.Process.Signal(syscall.SIGTERM)
+			if code := p.code(t); code != 128+int(syscall.SIGTERM) && code != 1 { // if no update was lost
+				t.Errorf("it exited with %d", code)
 			}
-			return strings.Contains(p.stdout.String(), "with dibs")
-		})
-		_ = p.Process.Signal(syscall.SIGTERM)
-		if code := p.code(t); code != 128+int(syscall.SIGTERM) && code != 1 { // if no update was lost
-			t.Errorf("it exited with %d", code)
-		}
-		b.noneOfADemo(t)
-		for e, err := range b.inspector(t).List(t.Context(), store.Query{}) {
-			t.Errorf("left behind: %+v, %v", e, err)
+			b.noneOfADemo(t)
+			for e, err := range b.inspector(t).List(t.Context(), store.Query{}) {
+				t.Errorf("left behind: %+v, %v", e, err)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ package command_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -196,13 +197,22 @@ func TestDoctorJSON(t *testing.T) {
 	}
 }
 
-// TestDemoShown: on every store updates are lost without a lock and none with it, and each order is
-// charged once.
+// TestDemoShown: on every store updates are lost without a lock and none with it, orders are charged
+// twice without dibs, and each once with it.
 func TestDemoShown(t *testing.T) {
 	everyStore(t, func(t *testing.T, b *bench) {
 		b.env = append(b.env, "TMPDIR="+b.dir)
-		if !b.demo(t) {
+		stdout, lost := b.demo(t)
+		if !lost {
 			t.Error("no update was lost without a lock")
+		}
+		for _, row := range []string{
+			`orders charged more than once +[1-9]\d* +0\n`, `orders lost +\d+ +0\n`, `answers replayed +0 +[1-9]`,
+			`conflicts \(409\), retried +0 +[1-9]`, `cut off by the kill, then resolved +0 +[1-9]`,
+		} {
+			if !regexp.MustCompile(row).MatchString(stdout) {
+				t.Errorf("there is no row %s:\n%s", row, stdout)
+			}
 		}
 	})
 }
