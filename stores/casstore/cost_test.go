@@ -52,7 +52,7 @@ func TestCost(t *testing.T) {
 			testkit.Check(t, settle(t, s, store.Settlement{Token: token}))
 		}
 		var s *casstore.Store
-		cost("Open", [3]int64{4, 11, 2}, func() { s = open(t, k, &casstore.Options{PruneEvery: -1}) })
+		cost("Open", [3]int64{4, 10, 3}, func() { s = open(t, k, &casstore.Options{PruneEvery: -1}) })
 		lock(s) // makes the clock
 		cost("a lock", [3]int64{4, 2, 0}, func() { lock(s) })
 		names, err := m.List(t.Context(), "k/", "", 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,44 @@ func (k *kv) Delete(ctx context.Context, name, version string) error {
 		return k.KV.Delete(ctx, name, version)
 	}
 	return k.del(ctx, name, version)
+}
+
+// counted is a KV that counts the versions of each object, in its first byte.
+type counted struct{ *casstore.Memory }
+
+func (k counted) Get(ctx context.Context, name string) ([]byte, string, error) {
+	raw, version, err := k.Memory.Get(ctx, name)
+	if err != nil || version == "" {
+		return nil, "", err
+	}
+	return raw[1:], strconv.Itoa(int(raw[0])), nil
+}
+
+func (k counted) Put(ctx context.Context, name string, value []byte, version string) (string, error) {
+	old, now, err := k.Memory.Get(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	n := byte(0)
+	if now != "" {
+		n = old[0]
+	}
+	if (version == "") != (now == "") || version != "" && version != strconv.Itoa(int(n)) {
+		return "", casstore.ErrConflict
+	}
+	_, err = k.Memory.Put(ctx, name, append([]byte{n + 1}, value...), now)
+	return strconv.Itoa(int(n) + 1), err
+}
+
+func (k counted) Delete(ctx context.Context, name, version string) error {
+	old, now, err := k.Memory.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if now == "" || version != strconv.Itoa(int(old[0])) {
+		return casstore.ErrConflict
+	}
+	return k.Memory.Delete(ctx, name, now)
 }
 
 // TestOpenRefusesEnginesThatIgnoreConditions: of each condition that a KV promises.
@@ -87,6 +126,26 @@ func TestOpenRefusesEnginesThatIgnoreConditions(t *testing.T) {
 			}
 			return nil
 		}},
+		"makes no object where one was deleted": func() casstore.KV {
+			var deleted sync.Map
+			return &kv{
+				KV: m,
+				put: func(ctx context.Context, name string, value []byte, version string) (string, error) {
+					if _, was := deleted.Load(name); was && version == "" {
+						return "", casstore.ErrConflict
+					}
+					return m.Put(ctx, name, value, version)
+				},
+				del: func(ctx context.Context, name, version string) error {
+					err := m.Delete(ctx, name, version)
+					if err == nil {
+						deleted.Store(name, true)
+					}
+					return err
+				},
+			}
+		}(),
+		"counts the versions of an object from one again": counted{m},
 		"has one version for all states": &kv{
 			KV: m,
 			get: func(ctx context.Context, name string) ([]byte, string, error) {

@@ -17,6 +17,8 @@ import (
 // does not read what was written. It has lost updates, so two callers could get one key.
 var ErrUnconditional = errors.New("casstore: the engine does not replace objects conditionally")
 
+var oneVersion = wrong("two states of an object have one version")
+
 // racers is how many writers Open has meet on one object.
 const racers = 4
 
@@ -31,19 +33,12 @@ type probe struct {
 func prove(ctx context.Context, kv KV) (keeps bool, err error) {
 	p := &probe{kv, "probe/" + strings.ToLower(rand.Text())}
 	_, first, err := p.race(ctx, "")
-	if err == nil {
-		err = p.refuses(ctx, "", "an object was made although there was one")
-	}
 	if err != nil {
 		return false, err
 	}
 	last, second, err := p.race(ctx, first)
-	switch {
-	case err != nil:
-	case second == first:
-		err = wrong("two states of an object have one version")
-	default:
-		err = p.refuses(ctx, first, "an object was replaced although it had changed")
+	if err == nil && second == first {
+		err = oneVersion
 	}
 	if err != nil {
 		return false, err
@@ -57,10 +52,24 @@ func prove(ctx context.Context, kv KV) (keeps bool, err error) {
 	if err == nil {
 		err = p.reads(ctx, nil, "")
 	}
-	if err == nil {
-		err = p.refuses(ctx, second, "an object was replaced although there was none")
+	if err != nil {
+		return keeps, err
 	}
-	return keeps, err
+	if _, err := kv.Put(ctx, p.name, text(), second); err == nil {
+		return keeps, wrong("an object was replaced although there was none")
+	} else if !errors.Is(err, ErrConflict) {
+		return keeps, err
+	}
+	switch third, err := kv.Put(ctx, p.name, text(), ""); {
+	case errors.Is(err, ErrConflict):
+		return keeps, wrong("an object that was deleted cannot be made again")
+	case err != nil:
+		return keeps, err
+	case third == first || third == second:
+		return keeps, oneVersion
+	default:
+		return keeps, kv.Delete(ctx, p.name, third)
+	}
 }
 
 // race has writers replace the object with that version at once, until one does, and returns what
@@ -99,18 +108,6 @@ func (p *probe) reads(ctx context.Context, want []byte, version string) error {
 	got, v, err := p.kv.Get(ctx, p.name)
 	if err == nil && (v != version || !bytes.Equal(got, want)) {
 		err = wrong("what was written is not what is read")
-	}
-	return err
-}
-
-// refuses writes the object, which must be refused, because its version is another one.
-func (p *probe) refuses(ctx context.Context, version, what string) error {
-	_, err := p.kv.Put(ctx, p.name, text(), version)
-	switch {
-	case err == nil:
-		return wrong(what)
-	case errors.Is(err, ErrConflict):
-		return nil
 	}
 	return err
 }
