@@ -33,6 +33,7 @@ type waiters struct {
 	polling bool
 	polled  map[store.Token]*polled
 	more    chan struct{} // has an element when a waiter is new, or nearer than was known
+	changed chan struct{} // has an element when the server told of a change
 }
 
 // polled is a waiter whose turn is polled for.
@@ -43,7 +44,7 @@ type polled struct {
 }
 
 func newWaiters(s *Store) *waiters {
-	return &waiters{s: s, polled: map[store.Token]*polled{}, more: make(chan struct{}, 1)}
+	return &waiters{s: s, polled: map[store.Token]*polled{}, more: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 }
 
 // process returns the number that grants of this process are pushed to, or 0.
@@ -86,10 +87,17 @@ func (w *waiters) claimed(c *call, claims []store.Claim, answers []store.Answer,
 		w.s.server.Unreached(unreached)
 	}
 	if news {
-		select {
-		case w.more <- struct{}{}:
-		default:
-		}
+		signal(w.more)
+	}
+}
+
+// Changed has this process poll soon: the server told of a change of a key that it waits for.
+func Changed(s *Store) { signal(s.waiters.changed) }
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -128,14 +136,19 @@ func (w *waiters) poll(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	// Polls that take long are rarer, because there are many waiters or the server is busy.
-	next := func() time.Time { return time.Now().Add(max(interval, 2*took, w.delay())) }
+	next := func(least time.Duration) time.Time { return time.Now().Add(max(least, 2*took, w.delay())) }
+	sooner := func(t time.Time) {
+		if t.Before(at) {
+			at = t
+		}
+	}
 	for {
 		select {
+		case <-w.changed:
+			sooner(next(0))
 		case <-w.more:
 			interval = shortest
-			if sooner := next(); sooner.Before(at) {
-				at = sooner
-			}
+			sooner(next(interval))
 		case <-timer.C:
 			start := time.Now()
 			found, busy := w.pollOnce(ctx)
@@ -143,7 +156,7 @@ func (w *waiters) poll(ctx context.Context) {
 			if interval = min(interval+interval/50, longest); found {
 				interval = shortest
 			}
-			if at = next(); !busy {
+			if at = next(interval); !busy {
 				at = start.Add(time.Hour)
 			}
 		case <-ctx.Done():

@@ -12,10 +12,25 @@ import (
 
 // TestConformance runs in bubbles, so that all properties are checked and days pass.
 func TestConformance(t *testing.T) {
+	conforms(t, func() wiped { return &casstore.Memory{} })
+}
+
+// TestConformanceToldOfChanges: the same on an engine that tells of changes.
+func TestConformanceToldOfChanges(t *testing.T) {
+	conforms(t, func() wiped { return &teller{} })
+}
+
+// wiped is a KV that can lose everything.
+type wiped interface {
+	casstore.KV
+	Wipe()
+}
+
+func conforms(t *testing.T, fresh func() wiped) {
 	const tick = 10 * time.Millisecond
 	storetest.Run(t, &storetest.Harness{
 		New: func(t testing.TB, _ time.Duration) *storetest.Subject {
-			kv := &casstore.Memory{}
+			kv := fresh()
 			var open []*casstore.Store
 			closeAll := func() {
 				for _, s := range open {

@@ -26,9 +26,10 @@
 // # Costs
 //
 // A call reads two objects and writes one, so to take a key and give it back takes four reads and
-// two writes. A waiter reads two objects each time that it asks, which is twice a second, and with
-// each poll, which is once or twice in a tick. It writes about once in ten ticks. While keys are in
-// use, one process writes the clock with each tick, and each other one reads it.
+// two writes. A waiter reads two objects each time that it asks, which is twice a second, with each
+// poll, which is once or twice in a tick, and after each change of its key that the engine tells of
+// (Watcher). It writes about once in ten ticks. While keys are in use, one process writes the clock
+// with each tick, and each other one reads it.
 //
 // The queue of a key is bounded (Options.MaxWaiters), because each step of the key writes all of
 // it. For the same reason records are small (Options.MaxObject). The store is for locks, leaders

@@ -18,8 +18,8 @@ var ErrConflict = errors.New("casstore: the object has changed")
 // and '/', with at most 201 bytes between two '/'. No name continues after another one with a '/'.
 //
 // Each call is atomic, and sees all that was written before it began, by any process. A version
-// names one state of an object: two states of different bytes never share it. It is "" if there is
-// no object.
+// names one state of an object: two states of different bytes never share it, even when the object was
+// deleted in between. It is "" if there is no object, and after a delete one can be made again.
 //
 // After an error other than ErrConflict the outcome is unknown, and the write may still arrive.
 // A KV does not send a write again by itself. It may be called concurrently.
@@ -35,8 +35,17 @@ type KV interface {
 	Delete(ctx context.Context, name, version string) error
 
 	// List returns the first names that begin with prefix and come after the name after, in the
-	// order of their bytes. It returns limit names at most, and fewer only at the end.
+	// order of their bytes. It returns limit names at most, and fewer only at the end. The prefix ends
+	// with '/'. Names of objects that were deleted may be among them.
 	List(ctx context.Context, prefix, after string, limit int) ([]string, error)
+}
+
+// Watcher is a KV whose engine tells of changes. A waiter that it tells has its turn sooner than by the
+// next poll. Nothing else depends on it: what it tells late, twice or never does no harm.
+type Watcher interface {
+	// Watch calls changed, which never blocks, when it has begun and after each change of the object
+	// by any process. It returns when ctx ends, or when the engine tells no more.
+	Watch(ctx context.Context, name string, changed func()) error
 }
 
 // Memory is a KV in memory, for tests. The zero value is empty. Versions are digests, as in an

@@ -32,6 +32,7 @@ type Store struct {
 	kv      KV
 	options Options
 	ticker  ticker
+	watches watches
 	keeps   bool // no object is deleted, because the engine ignores the condition of that
 }
 
@@ -77,7 +78,7 @@ func Open(ctx context.Context, kv KV, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{kv: kv, options: options}
+	s := &Store{kv: kv, options: options, watches: watches{keys: map[string]bool{}}}
 	if !options.ReadOnly {
 		if s.keeps, err = prove(ctx, kv); err != nil {
 			return nil, err
@@ -121,6 +122,9 @@ func (s *Store) Batching() store.Batching { return store.Batching{Direct: true, 
 // work is a step: it reads the objects of the batch's keys, decides, and writes what changed.
 // Only a sweep changes several keys in one step. It passes those over that another step changed.
 func (s *Store) work(ctx context.Context, how remote.Load, b *engine.Batch, do func()) error {
+	if how == remote.Polling {
+		s.watches.need(s, b.Wants)
+	}
 	wrote := "" // the nonce of the last write
 	for try := 1; ; try++ {
 		began := time.Now()

@@ -114,3 +114,14 @@ func (k *KV) List(ctx context.Context, prefix, after string, limit int) (names [
 	}
 	return names, nil
 }
+
+// Watch implements casstore.Watcher.
+func (k *KV) Watch(ctx context.Context, name string, changed func()) error {
+	for a := range k.client.Watch(clientv3.WithRequireLeader(ctx), k.prefix+name, clientv3.WithCreatedNotify()) {
+		if err := a.Err(); err != nil {
+			return err
+		}
+		changed()
+	}
+	return ctx.Err()
+}

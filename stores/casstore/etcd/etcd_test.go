@@ -1,6 +1,8 @@
 package etcd_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,5 +58,28 @@ func TestList(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%d names after %q are %q, want %q", c.limit, c.after, got, c.want)
 		}
+	}
+}
+
+// TestWatch: a change by another client is told, also the first one after the watch has begun, and
+// the watch ends with its context.
+func TestWatch(t *testing.T) {
+	client := dial(t)
+	other, err := clientv3.New(clientv3.Config{Endpoints: client.Endpoints()})
+	testkit.Must(t, err)
+	defer other.Close()
+	here, there := etcd.NewKV(client, "a/"), etcd.NewKV(other, "a/")
+	ctx, end := context.WithCancel(t.Context())
+	told, ended := make(chan struct{}), make(chan error)
+	go func() { ended <- here.Watch(ctx, "k/1", func() { told <- struct{}{} }) }()
+	testkit.Await(t, "that the watch has begun", told)
+	version, err := there.Put(t.Context(), "k/1", []byte("x"), "")
+	testkit.Must(t, err)
+	testkit.Await(t, "that the object was made", told)
+	testkit.Must(t, there.Delete(t.Context(), "k/1", version))
+	testkit.Await(t, "that the object was deleted", told)
+	end()
+	if err := testkit.Await(t, "the end of the watch", ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("the watch ended with %v", err)
 	}
 }
