@@ -49,7 +49,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "internal/proxy",
 			Imports: []string{root, root + "/store", root + "/idempotency", root + "/internal/memory", root + "/internal/suggest", root + "/internal/outage", root + "/internal/quantity", root + "/internal/slow", root + "/internal/survey", root + "/page", internal + "/certificate", internal + "/credential", internal + "/missing", internal + "/server", internal + "/upstream", pflag, yaml},
-			Tests:   []string{memory, sqlite, server},
+			Tests:   []string{memory, server},
 		},
 		{
 			Dir:     "internal/serve",

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -53,17 +52,5 @@ func TestRequestID(t *testing.T) {
 				t.Errorf("%s %q: the log has %q, and the origin got %q", path, test.fields, id, got)
 			}
 		}
-	}
-}
-
-// TestStatusOfRefusedUpgrade: an upgrade for which there is no connection has the status of its
-// refusal.
-func TestStatusOfRefusedUpgrade(t *testing.T) {
-	x := newExchange(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
-	if _, _, err := x.Hijack(); err == nil {
-		t.Error("there is a connection")
-	}
-	if x.WriteHeader(502); x.Status != 502 {
-		t.Errorf("the status is %d; want 502", x.Status)
 	}
 }

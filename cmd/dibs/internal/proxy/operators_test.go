@@ -171,14 +171,3 @@ func TestRolesAtTheAdminAddress(t *testing.T) {
 		}
 	}
 }
-
-// TestPageSettings: a file of tokens that is not there, and what is not a header, is refused.
-func TestPageSettings(t *testing.T) {
-	for _, flags := range [][]string{
-		{"--admin", ":9090", "--admin-tokens", "file"}, {"--admin", ":9090", "--admin-user-header", "a b"},
-	} {
-		if _, err := load(t, "", append(flags, "--upstream", "http://127.0.0.1:1")...); err == nil {
-			t.Errorf("%q is accepted", flags)
-		}
-	}
-}

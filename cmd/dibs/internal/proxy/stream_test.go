@@ -131,23 +131,6 @@ func TestDuplex(t *testing.T) {
 	}
 }
 
-// TestTrailers: trailers pass in both directions, and are replayed.
-func TestTrailers(t *testing.T) {
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.Header().Set("Trailer", "X-Sum")
-		io.WriteString(w, "ok")
-		w.Header().Set("X-Sum", "of "+r.Trailer.Get("X-Asked"))
-	})
-	p := start(t, up, "")
-	for i, key := range []string{"", "Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"} {
-		res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\n"+key+"TE: trailers\r\nTrailer: X-Asked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Asked: 7\r\n\r\n")
-		if body != "ok" || res.Trailer.Get("X-Sum") != "of 7" {
-			t.Errorf("%d: %q %v", i, body, res.Trailer)
-		}
-	}
-}
-
 // TestTrailersOfHTTP2: an answer of HTTP/2 can have a length and a trailer; a client of
 // HTTP/1 gets the trailer.
 func TestTrailersOfHTTP2(t *testing.T) {
@@ -227,39 +210,4 @@ func TestOldClientIsNotInformed(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestHTTP2: clients may speak HTTP/2 without TLS, and origins too.
-func TestHTTP2(t *testing.T) {
-	var runs atomic.Int64
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		runs.Add(1)
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %s %s", r.Proto, r.Host, r.RequestURI, body)
-	}))
-	s.Config.Protocols = new(http.Protocols)
-	s.Config.Protocols.SetUnencryptedHTTP2(true)
-	s.Start()
-	defer s.Close()
-	p := start(t, "h2c://"+s.Listener.Addr().String(), "")
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
-	defer client.CloseIdleConnections()
-	for i := range 3 {
-		req, _ := http.NewRequest("POST", p.url+"//a;b?c", strings.NewReader("body"))
-		req.Host = "shop.example.com"
-		req.Header.Set("Idempotency-Key", "k")
-		res, err := client.Do(req)
-		testkit.Must(t, err)
-		body, _ := io.ReadAll(res.Body)
-		res.Body.Close()
-		if string(body) != "HTTP/2.0 shop.example.com //a;b?c body" || res.ProtoMajor != 2 || (res.Header.Get("Idempotent-Replayed") != "") != (i > 0) {
-			t.Errorf("%d: %q %v", i, body, res.Header)
-		}
-	}
-	if runs.Load() != 1 {
-		t.Errorf("it ran %d times", runs.Load())
-	}
-	p.stop()
 }

@@ -4,7 +4,6 @@ package upstream
 
 import (
 	"bufio"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -137,30 +136,5 @@ func TestNew(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", origin, err)
 		}
-	}
-}
-
-// BenchmarkRoundTrip compares the transport with net/http's own.
-func BenchmarkRoundTrip(b *testing.B) {
-	l := testkit.Listen(b)
-	origin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "ok")
-	})}
-	go origin.Serve(l)
-	defer origin.Close()
-	tr, err := New("http://"+l.Addr().String(), nil)
-	testkit.Must(b, err)
-	for name, rt := range map[string]http.RoundTripper{"bare": tr.base, "once": tr} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				req, _ := http.NewRequestWithContext(b.Context(), "POST", "http://"+l.Addr().String()+"/", strings.NewReader("a=b"))
-				req.GetBody = nil
-				res, err := rt.RoundTrip(req)
-				testkit.Must(b, err)
-				io.Copy(io.Discard, res.Body)
-				res.Body.Close()
-			}
-		})
 	}
 }
