@@ -105,8 +105,12 @@ func (l *language) run(t *testing.T, variables []string, args ...string) string 
 		}
 		return out
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*testkit.Limit)
-	defer cancel()
+	ctx := t.Context()
+	if deadline, ok := t.Deadline(); ok { // so that what it said is seen, and what it started ends
+		var cancel func()
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-testkit.Limit))
+		defer cancel()
+	}
 	interpreter := replaced(l.interpreter)
 	c := exec.CommandContext(ctx, interpreter[0], append(interpreter[1:], args...)...)
 	c.Dir = client

@@ -167,12 +167,19 @@ func (p *program) prepare() error {
 
 // settle disables the package's service.
 func (p *program) settle() error {
-	path, err := exec.LookPath("update-rc.d")
-	if p.service == "" || err != nil {
+	if p.service == "" {
 		return nil
 	}
-	// It covers systemd, too.
-	if out, err := exec.Command(path, p.service, "disable").CombinedOutput(); err != nil {
+	// update-rc.d covers systemd, too, but refuses a service that only systemd knows.
+	disable := []string{"update-rc.d", p.service, "disable"}
+	if _, err := os.Stat("/etc/init.d/" + p.service); err != nil {
+		disable = []string{"systemctl", "disable", p.service}
+	}
+	path, err := exec.LookPath(disable[0])
+	if err != nil {
+		return nil
+	}
+	if out, err := exec.Command(path, disable[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("disabling the service of %s: %w\n%s", p.pkg, err, out)
 	}
 	return nil

@@ -127,7 +127,7 @@ func TestGateways(t *testing.T) {
 	t.Parallel()
 	auth := httptest.NewServer(http.HandlerFunc(authenticates))
 	t.Cleanup(auth.Close)
-	command := regexp.MustCompile(`(?s)dibs (proxy .*?)\n$`).FindStringSubmatch(blocks(t, gatewayPage)[0].code)
+	command := regexp.MustCompile(`(?s)(DIBS_\S+) dibs (proxy .*?)\n$`).FindStringSubmatch(blocks(t, gatewayPage)[0].code)
 	if command == nil {
 		t.Fatal("the page has no command")
 	}
@@ -139,7 +139,8 @@ func TestGateways(t *testing.T) {
 			t.Cleanup(service.Close)
 			b, listen := newBench(t), servertest.Addr(t)
 			here := strings.NewReplacer("127.0.0.1:8080", listen, "http://127.0.0.1:3000", service.URL, "redis://cache.internal", b.store, "\\\n", "")
-			b.start(t, strings.Fields(here.Replace(command[1]))...).awaitListening(t)
+			b.env = []string{command[1]}
+			b.start(t, strings.Fields(here.Replace(command[2]))...).awaitListening(t)
 			g.url = "http://" + servertest.Gateway(t, name, func(addr string) string {
 				return gatewayConfig(t, name, addr, listen, auth.Listener.Addr().String())
 			}).Addr()

@@ -46,7 +46,7 @@ func TestReader(t *testing.T) {
 			testkit.Must(t, err)
 			u.User = url.UserPassword("reader", secret)
 			b.store = u.String()
-			if code, stdout, stderr := b.run(t, "ls", "--state", "all"); code != 0 || stderr != "" || !strings.Contains(stdout, "k ") {
+			if code, stdout, stderr := b.run(t, "ls", "--state", "all"); code != 0 || !strings.HasPrefix(stderr, "store ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stdout, "k ") {
 				t.Errorf("ls: %d, %q, %q", code, stdout, stderr)
 			}
 			if code, stdout, stderr := b.run(t, "show", "k"); code != 0 || stderr != "" || !strings.Contains(stdout, "done") {

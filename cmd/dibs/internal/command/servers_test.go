@@ -93,7 +93,7 @@ func migrates(t *testing.T, b *bench) {
 		}
 	}
 	b.says(t, 0, " is up to date\n", "", "migrate")
-	b.says(t, 0, "", "", "ls")
+	b.says(t, 0, "", "store ", "ls")
 }
 
 // TestMigrateServers: tables are created once, by one of several processes. A store without
