@@ -30,7 +30,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "workload", Imports: []string{root, root + "/store", root + "/proof/history"}},
 		{
 			Dir:     "torture",
-			Imports: []string{root, root + "/proof/workload", root + "/store", root + "/stores/anystore", root + "/internal/backoff", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Imports: []string{root, root + "/proof/workload", root + "/store", root + "/stores/anystore", root + "/stores/mysqlstore", root + "/stores/pgstore", root + "/stores/sqlitestore", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/stdlib", root + "/internal/backoff", root + "/internal/prove/wire", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
 			Tests:   []string{root + "/proof/target", root + "/internal/prove/bysql", root + "/stores/casstore/etcd", "go.etcd.io/etcd/client/v3", "go.uber.org/zap"},
 		},
 		{Dir: "sim", Imports: []string{root, root + "/proof/workload", root + "/store", root + "/jobs", root + "/stores/casstore", root + "/stores/memstore", root + "/internal/backoff", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},

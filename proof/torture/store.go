@@ -185,77 +185,16 @@ func OpenStore(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := s.Database()
+	e, err := openEffects(url, s.Store)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	opened := &Store{Store: s.Store, Close: s.Close}
-	if db != nil {
-		opened.effects = &effects{db}
+	opened := &Store{Store: s.Store, Close: s.Close, effects: e}
+	if e != nil {
 		opened.Close = func() error {
-			_ = db.DB.Close() // an error here is about an idle connection that a fault broke
+			_ = e.db.Close() // an error here is about an idle connection that a fault broke
 			return s.Close()
 		}
 	}
 	return opened, nil
-}
-
-// effects is a table in the store's database. A worker writes an effect there in the
-// transaction that also writes the record of it.
-type effects struct{ *anystore.Database }
-
-// table returns the full name of a run's table.
-func (d *effects) table(run string) string {
-	name := "dibs_torture_" + run
-	if d.Schema != "" {
-		return d.Schema + "." + name
-	}
-	return name
-}
-
-func (d *effects) make(ctx context.Context, run string) error {
-	_, err := d.DB.ExecContext(ctx, "CREATE TABLE "+d.table(run)+" (name VARCHAR(200) NOT NULL, result VARCHAR(200) NOT NULL)")
-	if err != nil {
-		return fmt.Errorf("%w: the table for effects cannot be made; the user needs the right CREATE: %w", anystore.ErrUnusable, err)
-	}
-	return nil
-}
-
-func (d *effects) drop(ctx context.Context, run string) error {
-	_, err := d.DB.ExecContext(ctx, "DROP TABLE IF EXISTS "+d.table(run))
-	return err
-}
-
-// insert writes an effect in the transaction that ctx carries.
-func (d *effects) insert(ctx context.Context, run, name, result string) error {
-	tx, err := d.Tx(ctx)
-	if err != nil {
-		return err
-	}
-	values := " (name, result) VALUES (?, ?)"
-	if d.Dollar {
-		values = " (name, result) VALUES ($1, $2)"
-	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO "+d.table(run)+values, name, result)
-	return err
-}
-
-// effect is a row that a committed transaction has left.
-type effect struct{ name, result string }
-
-// list returns all effects of a run.
-func (d *effects) list(ctx context.Context, run string) (all []effect, err error) {
-	rows, err := d.DB.QueryContext(ctx, "SELECT name, result FROM "+d.table(run))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var e effect
-		if err := rows.Scan(&e.name, &e.result); err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, rows.Err()
 }

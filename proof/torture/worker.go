@@ -165,7 +165,7 @@ func (w *worker) begin(ctx context.Context) error {
 	}
 	w.store = history.Record(w.opened.Store, w.w, w.failed)
 	if w.db = w.opened.effects; w.db != nil {
-		w.tx = history.RecordTransactor(w.db.Transactor, w.w, w.failed)
+		w.tx = history.RecordTransactor(w.db.transactor, w.w, w.failed)
 	}
 	var err error
 	w.client, err = dibs.New(w.store, &dibs.Options{

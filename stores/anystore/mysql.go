@@ -47,14 +47,7 @@ func (a mysqlAddress) open(ctx context.Context) (*Store, error) {
 	case err != nil:
 		return nil, err
 	}
-	database := func() (*Database, error) {
-		db, err := a.db()
-		if err != nil {
-			return nil, err
-		}
-		return &Database{DB: db, Transactor: store.Transactions(db, nil), Tx: orError(mysqlstore.Tx)}, nil
-	}
-	return &Store{Store: store, address: a, close: store.Close, version: a.version, database: database, reads: a.given != nil}, nil
+	return &Store{Store: store, address: a, close: store.Close, version: a.version, reads: a.given != nil}, nil
 }
 
 // db returns a pool beside the store's.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/pgstore"
@@ -49,17 +48,7 @@ func (a postgresAddress) open(ctx context.Context) (*Store, error) {
 	case err != nil:
 		return nil, err
 	}
-	database := func() (*Database, error) {
-		config := a.config.Copy()
-		config.DefaultQueryExecMode = pgx.QueryExecModeExec // prepares nothing, because a pooler may be in between
-		db := stdlib.OpenDB(*config)
-		d := &Database{DB: db, Transactor: store.SQLTransactions(db, nil), Tx: orError(pgstore.SQLTx), Dollar: true}
-		if a.options.Schema != "" {
-			d.Schema = `"` + a.options.Schema + `"`
-		}
-		return d, nil
-	}
-	return &Store{Store: store, address: a, close: store.Close, version: a.version, database: database, reads: a.given != nil}, nil
+	return &Store{Store: store, address: a, close: store.Close, version: a.version, reads: a.given != nil}, nil
 }
 
 func (a postgresAddress) migrate(ctx context.Context) (did string, err error) {

@@ -79,11 +79,6 @@ func TestOpenServers(t *testing.T) {
 		{strings.Replace(maria.URL(), "mysql:", "mariadb:", 1), "mariadb://root@" + maria.Addr() + "/app", true},
 	}...)
 	checkToInspect(t, server.URL(), postgres.URL(), maria.URL())
-	checkDatabase(t, postgres.URL())
-	checkDatabase(t, maria.URL())
-	if d := openDatabase(t, server.URL()); d != nil {
-		t.Error("Redis has a database")
-	}
 }
 
 // TestReaderOnMySQL: as TestReaderOnPostgres, on MySQL.

@@ -108,17 +108,7 @@ func (a sqliteAddress) open(context.Context) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Store: f, address: a, close: f.Close, version: sqliteVersion}
-	if a.options.Shared {
-		s.database = func() (*Database, error) {
-			db, err := f.OpenDB()
-			if err != nil {
-				return nil, err
-			}
-			return &Database{DB: db, Transactor: f.Transactions(db), Tx: sqlitestore.Begin}, nil
-		}
-	}
-	return s, nil
+	return &Store{Store: f, address: a, close: f.Close, version: sqliteVersion}, nil
 }
 
 func (a sqliteAddress) migrate(ctx context.Context) (string, error) {

@@ -30,12 +30,11 @@ var (
 // Store is an open store. Store.Store is what a dibs.Client takes; it has the optional interfaces
 // that the store has.
 type Store struct {
-	Store    store.Store
-	address  address
-	close    func() error
-	version  func(context.Context) (string, error)
-	database func() (*Database, error) // nil if there is none
-	reads    bool                      // no more than the rights to read are needed
+	Store   store.Store
+	address address
+	close   func() error
+	version func(context.Context) (string, error)
+	reads   bool // no more than the rights to read are needed
 }
 
 // String returns the URL without credentials.
