@@ -31,8 +31,6 @@ const (
 // Config calls the functions of c for everything else. If they are zero,
 // TaskCheckInterval and DelayedTaskCheckInterval get the defaults above.
 //
-// The Mutex logs to c.Logger, from c.LogLevel, unless its own options have a Logger.
-//
 // For each Mutex, at most half of c.Concurrency workers have a waiting task. Do not
 // change Concurrency in the result.
 func Config(c asynq.Config) asynq.Config {
@@ -44,7 +42,7 @@ func Config(c asynq.Config) asynq.Config {
 	if workers < 1 {
 		workers = runtime.NumCPU() // Asynq's default
 	}
-	its := &server{delay: delay, log: newServerLog(c.Logger, c.LogLevel), pool: jobs.Pool{Name: "asynq " + rand.Text(), Workers: workers}}
+	its := &server{delay: delay, pool: jobs.Pool{Name: "asynq " + rand.Text(), Workers: workers}}
 	base := c.BaseContext
 	c.BaseContext = func() context.Context {
 		ctx := context.Background()
@@ -85,7 +83,6 @@ func Config(c asynq.Config) asynq.Config {
 // server is what a Mutex needs to know of the server.
 type server struct {
 	delay asynq.RetryDelayFunc // the configuration's own
-	log   *serverLog           // nil: its configuration has no Logger
 	pool  jobs.Pool
 }
 

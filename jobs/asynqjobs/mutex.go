@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +19,7 @@ import (
 // enqueue or run the same tasks must use the same.
 type Options struct {
 	// Jobs are the options that do not depend on the queue: policy, Ahead, what happens
-	// to the place of a failed task, limits, Observe. Default of Logger: that of the
-	// asynq.Config of the server that has the task, or slog.Default.
+	// to the place of a failed task, limits, Logger, Observe.
 	Jobs jobs.Options
 	// Key returns the key of a task that no Mutex enqueued, for example of a scheduler.
 	// Such a task gets its place when it first reaches a worker. "": it excludes no other
@@ -55,9 +53,6 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 	m := &Mutex{dibs: c}
 	if o != nil {
 		m.options = *o
-	}
-	if m.options.Jobs.Logger == nil {
-		m.options.Jobs.Logger = slog.New(&serverHandler{})
 	}
 	var err error
 	if m.jobs, err = jobs.New(c, &m.options.Jobs); err != nil {
