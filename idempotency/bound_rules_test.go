@@ -244,9 +244,6 @@ var boundRules = []rule{
 			g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), ten))
 			g.store.heal()
 			time.Sleep(time.Minute)
-			if n := g.m.Stats().StoreRecovered; n != 1 {
-				t.Errorf("%d answers were stored later; want 1", n)
-			}
 			isFresh(t, g.send(withKey("b"), ten), 201)
 			g.ran(2)
 
@@ -259,9 +256,8 @@ var boundRules = []rule{
 			isFresh(t, g.send(withKey("e"), ten), 201)
 			g.store.heal()
 			time.Sleep(time.Minute)
-			if s := g.m.Stats(); s.StoreGivenUp != 1 || s.StoreRecovered != 2 {
-				t.Errorf("counted %+v; want one answer that was given up", s)
-			}
+			isFresh(t, g.send(withKey("c"), ten), 201) // its answer was given up
+			g.ran(5)
 		})
 	}},
 	{"The memory of bodies is bounded", func(t *testing.T) {

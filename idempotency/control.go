@@ -17,24 +17,18 @@ type control struct {
 	maxAge  time.Duration // default: Options.Retention
 }
 
-// parseControl parses the field's lines. It ignores and counts directives that are malformed,
-// because the handler has run.
-func (m *Middleware) parseControl(lines []string) control {
-	c := control{maxAge: m.options.Retention}
+// control parses the field's lines. It ignores directives that are malformed, because the handler
+// has run.
+func (o *Options) control(lines []string) control {
+	c := control{maxAge: o.Retention}
 	for _, line := range lines {
-		if strings.TrimSpace(line) == "" {
-			m.count(func(c *Stats) { c.ControlIgnored++ })
-			continue
-		}
 		for directive := range strings.SplitSeq(line, ",") {
 			name, value, valued := strings.Cut(strings.TrimSpace(directive), "=")
 			age, isAge := parseSeconds(value)
 			switch {
-			case name == "" && !valued: // lists may have empty elements
 			case strings.EqualFold(name, "no-store") && !valued, strings.EqualFold(name, "max-age") && isAge && age == 0:
 				c.noStore = true
-			case !strings.EqualFold(name, "max-age") || !isAge:
-				m.count(func(c *Stats) { c.ControlIgnored++ })
+			case !strings.EqualFold(name, "max-age") || !isAge: // another directive, or a malformed one
 			case c.asked: // of two ages the shorter promises less
 				c.maxAge = min(c.maxAge, age)
 			default:

@@ -134,16 +134,3 @@ func (m *Middleware) observe(r *http.Request, e Event) {
 	e.Method = r.Method
 	m.options.Observe(r.Context(), e)
 }
-
-// Stats are counts since the Middleware was made, of what happens beside or after the Events.
-type Stats struct {
-	// ControlIgnored counts malformed directives of Idempotency-Control.
-	ControlIgnored uint64
-	// StoreFailed counts answers that were sent before they were stored.
-	StoreFailed uint64
-	// StoreRecovered counts those that were stored later. StoreGivenUp counts those whose lease
-	// ended first; their retries run again.
-	StoreRecovered, StoreGivenUp uint64
-	// Bypassed counts requests that ran without a guard because of Options.OnStoreFailure.
-	Bypassed uint64
-}

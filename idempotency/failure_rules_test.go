@@ -63,9 +63,6 @@ var failureRules = []rule{
 			}
 		}
 		g.ran(2)
-		if n := g.m.Stats().Bypassed; n != 2 {
-			t.Errorf("%d bypasses counted; want 2", n)
-		}
 		if e := g.last(); e.Kind != idempotency.EventBypassed || e.Status != 202 {
 			t.Errorf("observed %+v", e)
 		}
@@ -159,9 +156,6 @@ var failureRules = []rule{
 			isReplay(t, g.send(), first)
 			g.ran(1)
 			other.ran(0)
-			if s := g.m.Stats(); s.StoreFailed != 1 || s.StoreRecovered != 1 || s.StoreGivenUp != 0 {
-				t.Errorf("counted %+v", s)
-			}
 		})
 		// Only while the lease stands.
 		synctest.Test(t, func(t *testing.T) {
@@ -179,9 +173,6 @@ var failureRules = []rule{
 				t.Errorf("Drain: %v", err)
 			}
 			testkit.Check(t, g.m.Drain(t.Context()))
-			if s := g.m.Stats(); s.StoreFailed != 1 || s.StoreRecovered != 0 || s.StoreGivenUp != 1 {
-				t.Errorf("counted %+v", s)
-			}
 			g.store.heal()
 			time.Sleep(time.Minute)
 			isFresh(t, g.send(), 201)

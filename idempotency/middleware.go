@@ -29,8 +29,6 @@ type Middleware struct {
 
 	unsettled atomic.Int64 // requests that claim a key or have not settled it
 	warned    struct{ noPrincipal, changingScheme, replaced, noKey, otherRequest, twoHeads, unreadable, noDeadline sync.Once }
-	mu        sync.Mutex
-	stats     Stats // under mu
 }
 
 // Event.Err of a request that a bound refused names the bound.
@@ -70,20 +68,6 @@ func (m *Middleware) Wrap(next http.Handler) http.Handler {
 		panic("idempotency: Wrap was given no handler; pass the handler to guard")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
-}
-
-// Stats returns the counts so far.
-func (m *Middleware) Stats() Stats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.stats
-}
-
-// count changes a count.
-func (m *Middleware) count(change func(*Stats)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	change(&m.stats)
 }
 
 // Drain waits until no request claims a key or runs under one, and no answer is being stored in the

@@ -55,7 +55,7 @@ func (r *run) concludeFailure(f Failure) {
 
 // settlement returns how a run with a whole answer is settled.
 func (r *run) settlement() settlement {
-	c := r.m.parseControl(r.answer.controls)
+	c := r.m.options.control(r.answer.controls)
 	if !c.asked {
 		c.maxAge = cmp.Or(r.req.retention, c.maxAge)
 	}
@@ -163,7 +163,6 @@ func (r *run) settleLater(how settlement) {
 	if keep {
 		room.Owe(int64(len(how.record))) // stays in memory
 		r.event.StoreFailed = true
-		m.count(func(c *Stats) { c.StoreFailed++ })
 	}
 	giveUp := time.Now().Add(m.options.HandlerLimit)
 	m.unsettled.Add(1)
@@ -174,7 +173,6 @@ func (r *run) settleLater(how settlement) {
 			time.Sleep(settlePause.Pause(failed))
 			if keep && time.Now().After(giveUp) {
 				// The store answers and takes no record, and the key must not be held forever.
-				m.count(func(c *Stats) { c.StoreGivenUp++ })
 				keep, how = false, settlement{outcome: store.Abandon}
 				room.Close()
 			}
@@ -182,11 +180,7 @@ func (r *run) settleLater(how settlement) {
 			if err != nil && !errors.Is(err, dibs.ErrLost) {
 				continue
 			}
-			switch {
-			case keep && err == nil:
-				m.count(func(c *Stats) { c.StoreRecovered++ })
-			case keep:
-				m.count(func(c *Stats) { c.StoreGivenUp++ })
+			if keep && err != nil {
 				how.record = nil // which the store does not have
 			}
 			m.duplicates.leave(key, original, how.record)

@@ -34,7 +34,6 @@ func (x *exchange) unguarded(r *http.Request) {
 
 // bypass runs the handler without a guard, because the store does not answer.
 func (x *exchange) bypass() {
-	x.m.count(func(c *Stats) { c.Bypassed++ })
 	if x.turn {
 		x.turn = false
 		x.m.duplicates.pass(x.req.key, noOriginal()) // the next waiter need not wait for a run without a guard
@@ -82,7 +81,7 @@ func (u *unguardedWriter) head(status int) {
 	if u.dialect != nil {
 		u.listener = u.dialect.Listen(status, u.Header(), u.m.options.MaxStored)
 	}
-	u.m.parseControl(u.clean())
+	u.clean()
 	u.m.warnReplaced(u.r, u.Header(), false)
 }
 
@@ -93,13 +92,12 @@ func (u *unguardedWriter) end() {
 }
 
 // clean removes the Middleware's own fields from the header, and marks it.
-func (u *unguardedWriter) clean() (controls []string) {
+func (u *unguardedWriter) clean() {
 	h := u.Header()
-	controls = takeOurs(h)
+	takeOurs(h)
 	if u.bypassed {
 		h[bypassedField] = []string{bypassedForStore}
 	}
-	return controls
 }
 
 func (u *unguardedWriter) WriteHeader(status int) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/store/storekit"
 )
 
 // checkedFor is for how long a check of the store's set-up counts.
@@ -32,11 +33,7 @@ func (h *health) ask(s store.Store) (took time.Duration, found []store.Finding, 
 	ctx, cancel := context.WithTimeout(context.Background(), storeLimit)
 	defer cancel()
 	began := time.Now()
-	answers := make([]store.Answer, 1)
-	h.err = s.Claim(ctx, []store.Claim{{Key: store.Key{Name: "dibs probe"}, Mode: store.Look, Permits: 1, Weight: 1}}, answers)
-	if h.err == nil {
-		h.err = answers[0].Err
-	}
+	h.err = storekit.Probe(ctx, s)
 	h.took = time.Since(began)
 	if c, ok := s.(store.Checker); ok && h.err == nil && (h.checked.IsZero() || time.Since(h.checked) >= checkedFor) {
 		if found, err := c.Check(ctx); err == nil {

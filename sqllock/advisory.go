@@ -109,26 +109,12 @@ func (a *Advisory) LockAll(ctx context.Context, keys []AdvisoryKey, o *LockOptio
 // fn's context ends when the lock is lost; then Do returns dibs.ErrLost, joined to fn's
 // error. If the lock cannot be taken, Do returns the error of Lock.
 func (a *Advisory) Do(ctx context.Context, key AdvisoryKey, o *LockOptions, fn func(context.Context) error) error {
-	if fn == nil {
-		return noFunction("Advisory.Do")
-	}
-	l, err := a.Lock(ctx, key, o)
-	if err != nil {
-		return err
-	}
-	return l.run(fn)
+	return under("Advisory.Do", fn, func() (*Lock, error) { return a.Lock(ctx, key, o) })
 }
 
 // TryDo is Do without the wait: it returns dibs.ErrHeld when the lock is held.
 func (a *Advisory) TryDo(ctx context.Context, key AdvisoryKey, o *LockOptions, fn func(context.Context) error) error {
-	if fn == nil {
-		return noFunction("Advisory.TryDo")
-	}
-	l, err := a.TryLock(ctx, key, o)
-	if err != nil {
-		return err
-	}
-	return l.run(fn)
+	return under("Advisory.TryDo", fn, func() (*Lock, error) { return a.TryLock(ctx, key, o) })
 }
 
 // Held reports whether a session or a transaction has the lock, shared or not. It takes

@@ -79,8 +79,15 @@ func noFunction(call string) error {
 	return fmt.Errorf("sqllock: %s was given no function; pass the function that runs under the lock", call)
 }
 
-// run runs fn under the lock and unlocks it however fn ends.
-func (l *Lock) run(fn func(context.Context) error) (err error) {
+// under runs fn under a lock and unlocks it however fn ends.
+func under(call string, fn func(context.Context) error, take func() (*Lock, error)) (err error) {
+	if fn == nil {
+		return noFunction(call)
+	}
+	l, err := take()
+	if err != nil {
+		return err
+	}
 	defer func() {
 		if lost := l.Unlock(); lost != nil {
 			err = errors.Join(err, lost)

@@ -108,26 +108,12 @@ func (n *Named) LockAll(ctx context.Context, names []string, o *LockOptions) (*L
 // fn's context ends when the lock is lost; then Do returns dibs.ErrLost, joined to fn's
 // error. If the lock cannot be taken, Do returns the error of Lock.
 func (n *Named) Do(ctx context.Context, name string, o *LockOptions, fn func(context.Context) error) error {
-	if fn == nil {
-		return noFunction("Named.Do")
-	}
-	l, err := n.Lock(ctx, name, o)
-	if err != nil {
-		return err
-	}
-	return l.run(fn)
+	return under("Named.Do", fn, func() (*Lock, error) { return n.Lock(ctx, name, o) })
 }
 
 // TryDo is Do without the wait: it returns dibs.ErrHeld when the lock is held.
 func (n *Named) TryDo(ctx context.Context, name string, o *LockOptions, fn func(context.Context) error) error {
-	if fn == nil {
-		return noFunction("Named.TryDo")
-	}
-	l, err := n.TryLock(ctx, name, o)
-	if err != nil {
-		return err
-	}
-	return l.run(fn)
+	return under("Named.TryDo", fn, func() (*Lock, error) { return n.TryLock(ctx, name, o) })
 }
 
 // Held reports whether a session has the lock. It takes no lock and does not wait. The

@@ -81,6 +81,15 @@ func (s sqlStatements) rows(ctx context.Context, query string, args []any, each 
 		return err
 	}
 	defer rows.Close()
+	return readAll(rows, each)
+}
+
+// readAll calls each for every row.
+func readAll(rows interface {
+	Next() bool
+	Scan(...any) error
+	Err() error
+}, each func(scan func(...any) error) error) error {
 	for rows.Next() {
 		if err := each(rows.Scan); err != nil {
 			return err
@@ -117,10 +126,5 @@ func (s pgxStatements) rows(ctx context.Context, query string, args []any, each 
 		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		if err := each(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return readAll(rows, each)
 }

@@ -94,20 +94,6 @@ func Migrate(ctx context.Context, db DB, o *Options) error {
 	return explain(tx.Commit(ctx))
 }
 
-// Version returns the version of the tables that exist, 0 if none do, and the version that this
-// program needs. db is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx. Of the options it uses Schema and
-// Prefix. The errors are those of Open.
-func Version(ctx context.Context, db interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, o *Options) (have, want int, err error) {
-	options, err := o.withDefaults()
-	if err != nil {
-		return 0, version, err
-	}
-	have, err = namer{schema: options.Schema, prefix: options.Prefix}.version(ctx, db)
-	return have, version, explain(err)
-}
-
 func (n namer) migrate(ctx context.Context, tx pgx.Tx, o *Options) error {
 	// A migration must see what the last one did, whatever the isolation level of the connection.
 	if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {

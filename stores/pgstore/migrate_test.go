@@ -30,7 +30,7 @@ func TestMigrateAtOnce(t *testing.T) {
 			config.RuntimeParams["default_transaction_isolation"] = []string{"read committed", "repeatable read"}[n%2]
 			conn, err := pgx.ConnectConfig(t.Context(), config)
 			if err == nil {
-				_, _, err = Version(t.Context(), conn, &Options{Schema: schema, Prefix: "other"})
+				_, err = namer{schema: schema, prefix: "other"}.version(t.Context(), conn)
 			}
 			looked.Done()
 			looked.Wait()
@@ -81,9 +81,11 @@ func atVersion(t *testing.T, url, schema string, want int) {
 	conn, err := pgx.Connect(t.Context(), url)
 	testkit.Must(t, err)
 	defer conn.Close(t.Context())
-	have, wanted, err := Version(t.Context(), conn, &Options{Schema: schema})
-	if have != want || wanted != version || err != nil {
-		t.Errorf("version %d of %d, %v; want %d", have, wanted, err, want)
+	o, err := (&Options{Schema: schema}).withDefaults()
+	testkit.Must(t, err)
+	have, err := namer{schema: o.Schema, prefix: o.Prefix}.version(t.Context(), conn)
+	if have != want || err != nil {
+		t.Errorf("version %d, %v; want %d", have, err, want)
 	}
 }
 

@@ -22,5 +22,3 @@ var hostClock = clock{
 // longest is the longest life of a record: a hundred years. Longer ones are cut, so that their
 // ids do not overflow.
 const longest = 100 * 365 * 24 * int64(time.Hour/time.Microsecond)
-
-func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

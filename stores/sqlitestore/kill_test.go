@@ -33,7 +33,7 @@ func standingClock(t *testing.T) *testClock {
 	t.Helper()
 	boot, err := hostClock.boot()
 	testkit.Must(t, err)
-	return newTestClock(boot, duration(hostClock.monotonic()))
+	return newTestClock(boot, time.Duration(hostClock.monotonic())*time.Microsecond)
 }
 
 // moveOn moves store time on, from what it is for the store.
