@@ -283,20 +283,3 @@ func TestFromEnvironment(t *testing.T) {
 		}
 	}
 }
-
-// openStore opens a store with its tables.
-func openStore(t *testing.T, url string) *Store {
-	t.Helper()
-	migrated(t, url)
-	s, err := Open(t.Context(), url, ToUse)
-	testkit.Must(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-// migrated makes the tables of a store.
-func migrated(t *testing.T, url string) {
-	t.Helper()
-	_, err := Migrate(t.Context(), url)
-	testkit.Must(t, err)
-}
