@@ -171,7 +171,7 @@ func (h *held) read(fs *pflag.FlagSet, args []string, p *program) error {
 	}
 	if err == nil && h.oncePer > 0 && strings.HasPrefix(url, "s3:") {
 		// The next run, a day later, would be told that the last one was a moment ago.
-		return usagef("--once-per: the time of an s3:// store passes only while programs use it, so %v can take days; name another store", h.oncePer)
+		return usagef("--once-per: the time of an s3:// store passes only while programs use it, so %v can take days; name another store, or let the command look under its key whether this period's result is there", h.oncePer)
 	}
 	return cmp.Or(err, p.checkNames(key))
 }

@@ -89,7 +89,7 @@ func TestRunUsage(t *testing.T) {
 		"skip and wait":        {[]string{"--skip", "--wait=1s", "k", "--", "touch", "ran"}, "--skip: it cannot be used together with --wait"},
 		"no permits":           {[]string{"--permits=0", "k", "--", "touch", "ran"}, "permits: 0 is out of range"},
 		"once per nothing":     {[]string{"--once-per=0s", "k", "--", "touch", "ran"}, "once-per: 0s is too short"},
-		"once in a bucket":     {[]string{"--store=s3://locks", "--once-per=1h", "k", "--", "touch", "ran"}, "passes only while programs use it"},
+		"once in a bucket":     {[]string{"--store=s3://locks", "--once-per=1h", "k", "--", "touch", "ran"}, "let the command look"},
 		"once and permits":     {[]string{"--once-per=1h", "--permits=2", "k", "--", "touch", "ran"}, "once-per: it cannot be used together with --permits"},
 		"memory":               {[]string{"--store=memory:", "k", "--", "touch", "ran"}, "excludes no other process"},
 		"no scheme":            {[]string{"--store=dibs.db", "k", "--", "touch", "ran"}, "has no scheme"},
