@@ -17,7 +17,7 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{house.Root + "/stores/casstore", "go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency"},
+		Imports: []string{house.Root + "/stores/casstore", "go.etcd.io/etcd/client/v3"},
 		Tests: []string{
 			house.Root + "/store", house.Root + "/store/storetest", house.Root + "/internal/prove/house",
 			house.Root + "/internal/prove/servertest", house.Root + "/internal/prove/testkit",
