@@ -27,7 +27,10 @@ var (
 		variables: []string{"PYTHONPATH=CLIENTS/python:PEERS", "PYTHONDONTWRITEBYTECODE=1"},
 		peer:      "redis-py", install: []string{"/usr/bin/python3", "-m", "pip", "install", "--quiet", "--retries", "0", "--target", "PEERS", "redis"},
 	}
-	ruby       = language{name: "Ruby", interpreter: "ruby", script: "lock.rb", variables: []string{"RUBYLIB=CLIENTS/ruby/lib"}}
+	ruby = language{
+		name: "Ruby", interpreter: "ruby", script: "lock.rb", variables: []string{"RUBYLIB=CLIENTS/ruby/lib", "GEMS=PEERS"},
+		peer: "redis-rb", install: []string{"gem", "install", "--quiet", "--no-document", "--install-dir", "PEERS", "redis"},
+	}
 	javaScript = language{
 		name: "JavaScript", interpreter: "node", script: "lock.mjs",
 		variables: []string{"DIBS_CLIENT=CLIENTS/js/dibs.js", "REDLOCK=PEERS"},

@@ -181,6 +181,17 @@ class LockTest < Case
     lease.release
   end
 
+  def test_a_lease_wakes_the_renewer_only_if_it_is_due_before_others
+    renewer = @keys.send(:local).renewer
+    @keys.lock(@key) { wait("it waits") { renewer.instance_variable_get(:@wakes).finite? } }
+    woken = 0
+    renewer.instance_variable_get(:@changed).stub(:signal, -> { woken += 1 }) do
+      3.times { @keys.lock(@key) {} }
+      @keys.lock(@key, ttl: 1) {}
+    end
+    assert_equal 1, woken
+  end
+
   # Counting stands for a server: it notes how many leases each call renews. Its first call waits.
   class Counting
     attr_reader :pid, :calls, :begun, :go

@@ -8,6 +8,7 @@ module Dibs
       @lock = Mutex.new
       @changed = ConditionVariable.new
       @leases = {}
+      @wakes = Float::INFINITY # when the thread looks again
     end
 
     def add(lease)
@@ -18,7 +19,7 @@ module Dibs
           @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
           @thread.name = "dibs renewer"
         end
-        @changed.signal
+        @changed.signal if lease.due < @wakes
       end
     end
 
@@ -63,6 +64,7 @@ module Dibs
     # await waits until a lease is due.
     def await
       while (left = (due = first) && due - @local.now).nil? || left.positive?
+        @wakes = due || Float::INFINITY
         @changed.wait(@lock, left)
       end
     end
