@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,9 +92,9 @@ func checkExample(t *testing.T, name, database, url string) {
 	testkit.Must(t, err)
 	temp := t.TempDir()
 	want := strings.Replace(shown(t)[name], "on SQLite", "on "+database, 1)
-	out, code := run(t, filepath.Join(from, name), "TMPDIR="+temp, "DATABASE_URL="+url)
+	out, log, code := run(t, filepath.Join(from, name), "TMPDIR="+temp, "DATABASE_URL="+url)
 	if code != 0 || !shows(want, out) {
-		t.Errorf("it ends with %d and prints\n%s\nthe README shows\n%s", code, out, want)
+		t.Errorf("it ends with %d and prints\n%s\nthe README shows\n%s\nit logs\n%s", code, out, want, log)
 	}
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) > 0 {
@@ -118,7 +119,7 @@ func TestUnreachable(t *testing.T) {
 		"postgres://127.0.0.1:1/none": "counter: pgstore: the server cannot be reached",
 		"mysql:somewhere":             "counter: DATABASE_URL has to be like postgres://user@host/database",
 	} {
-		if out, code := run(t, filepath.Join(from, "counter"), "DATABASE_URL="+url); code != 1 || !strings.HasPrefix(out, says) {
+		if _, out, code := run(t, filepath.Join(from, "counter"), "DATABASE_URL="+url); code != 1 || !strings.HasPrefix(out, says) {
 			t.Errorf("with %s it ends with %d and prints\n%s\nnot %q", url, code, out, says)
 		}
 	}
@@ -152,19 +153,20 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// run runs a program and returns what it printed, and its exit code. A program that
+// run runs a program and returns what it printed, what it logged, and its exit code. A program that
 // hangs is killed.
-func run(t *testing.T, program string, env ...string) (string, int) {
+func run(t *testing.T, program string, env ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), env...)
 	hang := time.AfterFunc(testkit.Limit, func() { _ = cmd.Cancel() })
 	defer hang.Stop()
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Run(); cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return string(out), cmd.ProcessState.ExitCode()
+	return out.String(), log.String(), cmd.ProcessState.ExitCode()
 }
 
 // shown returns what the README says that each program prints.

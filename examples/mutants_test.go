@@ -70,7 +70,7 @@ func TestWithoutTheCure(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			out, code := run(t, filepath.Join(from, m.name), "DATABASE_URL=", "TMPDIR="+t.TempDir())
+			out, _, code := run(t, filepath.Join(from, m.name), "DATABASE_URL=", "TMPDIR="+t.TempDir())
 			if code != 1 || !strings.Contains(out, m.says) {
 				t.Errorf("it ends with %d and prints\n%s\nnot %q", code, out, m.says)
 			}
