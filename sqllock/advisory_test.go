@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,46 +35,6 @@ func advisoryLocks(t testing.TB, key AdvisoryKey) int {
 // ownKey returns a key that no other test of this run has.
 func ownKey() AdvisoryKey { return NameKey("test", testkit.Own()) }
 
-func TestAdvisoryExcludes(t *testing.T) {
-	t.Parallel()
-	for name, key := range map[string]AdvisoryKey{
-		"a number": IntKey(-7), "a pair": PairKey(-7, 1<<31-1), "a name": NameKey("", "x"), "as Ruby": RubyKey("", "x"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			one, two := newAdvisory(t, nil), newAdvisory(t, nil)
-			first, err := one.Lock(t.Context(), key, nil)
-			testkit.Must(t, err)
-			for _, a := range []*Advisory{one, two} {
-				for _, o := range []*LockOptions{nil, {Shared: true}} {
-					_, err := a.TryLock(t.Context(), key, o)
-					if held, ok := errors.AsType[*HeldError](err); !ok || held.Waited != 0 || !errors.Is(err, dibs.ErrHeld) {
-						t.Errorf("TryLock: %v", err)
-					}
-				}
-			}
-			if held, err := two.Held(t.Context(), key); !held || err != nil {
-				t.Errorf("Held: %v, %v", held, err)
-			}
-			got := make(chan error, 1)
-			go func() {
-				got <- two.Do(t.Context(), key, nil, func(context.Context) error { return first.Context().Err() })
-			}()
-			testkit.Eventually(t, "the other waits", func() bool { return advisoryLocks(t, key) == 2 })
-			testkit.Check(t, first.Context().Err())
-			for range 2 {
-				testkit.Check(t, first.Unlock())
-			}
-			if err := <-got; !errors.Is(err, context.Canceled) {
-				t.Errorf("the other came while the first one held: %v", err)
-			}
-			if held, err := one.Held(t.Context(), key); held || err != nil {
-				t.Errorf("Held: %v, %v", held, err)
-			}
-		})
-	}
-}
-
 func TestAdvisoryShared(t *testing.T) {
 	t.Parallel()
 	a, key := newAdvisory(t, nil), ownKey()
@@ -89,7 +48,13 @@ func TestAdvisoryShared(t *testing.T) {
 	if !errors.Is(err, dibs.ErrHeld) {
 		t.Errorf("beside two shared holders: %v", err)
 	}
-	if err := a.TryDo(t.Context(), key, nil, func(context.Context) error { return nil }); err != nil {
+	err = a.TryDo(t.Context(), key, nil, func(context.Context) error {
+		if _, err := a.TryLock(t.Context(), key, shared); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("beside a holder: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
 		t.Errorf("after the shared holders: %v", err)
 	}
 }
@@ -136,31 +101,6 @@ func waited(t *testing.T, wait time.Duration, lock func() error) {
 	}
 }
 
-// A wait that is given up does not go on in the server.
-func TestAdvisoryCancelledWait(t *testing.T) {
-	t.Parallel()
-	a, b, key := newAdvisory(t, nil), newAdvisory(t, nil), ownKey()
-	l, err := a.Lock(t.Context(), key, nil)
-	testkit.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	got := make(chan error, 1)
-	go func() {
-		_, err := b.Lock(ctx, key, nil)
-		got <- err
-	}()
-	testkit.Eventually(t, "it waits in the server", func() bool { return advisoryLocks(t, key) == 2 })
-	cancel()
-	if err := <-got; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	testkit.Eventually(t, "no session waits", func() bool { return advisoryLocks(t, key) == 1 })
-	testkit.Check(t, l.Unlock())
-	if n := advisoryLocks(t, key); n != 0 {
-		t.Errorf("%d have it still", n)
-	}
-}
-
 // What a wait that was given up may have left in its session is given up too, and a
 // server is not asked to give up what is not there: it would log that.
 func TestAdvisoryUndo(t *testing.T) {
@@ -183,111 +123,6 @@ func TestAdvisoryUndo(t *testing.T) {
 	}
 	if strings.Contains(postgres().Log(), "you don't own a lock") {
 		t.Error("the server logged that it was asked for what was not there")
-	}
-}
-
-// The lock is given up on every way out.
-func TestAdvisoryWaysOut(t *testing.T) {
-	t.Parallel()
-	boom := errors.New("boom")
-	tests := map[string]func(ctx context.Context, db *sql.DB) error{
-		"return": func(context.Context, *sql.DB) error { return nil },
-		"error":  func(context.Context, *sql.DB) error { return boom },
-		"panic":  func(context.Context, *sql.DB) error { panic("boom") },
-		"Goexit": func(context.Context, *sql.DB) error { runtime.Goexit(); return nil },
-		"an aborted transaction": func(ctx context.Context, db *sql.DB) error {
-			tx, err := db.BeginTx(ctx, nil)
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback()
-			_, err = tx.ExecContext(ctx, "SELECT 1/0")
-			return err
-		},
-		"a transaction left open": func(ctx context.Context, db *sql.DB) error {
-			_, err := db.BeginTx(ctx, nil)
-			return err
-		},
-	}
-	for name, way := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a, key := newAdvisory(t, nil), ownKey()
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { _ = recover() }()
-				_ = a.Do(t.Context(), key, nil, func(ctx context.Context) error {
-					if n := advisoryLocks(t, key); n != 1 {
-						t.Errorf("%d have it", n)
-					}
-					return way(ctx, a.db)
-				})
-			}()
-			<-done
-			if n := advisoryLocks(t, key); n != 0 {
-				t.Errorf("%d have it still", n)
-			}
-		})
-	}
-}
-
-// A session that ends, ends its lock, and no other one.
-func TestAdvisorySessionEnds(t *testing.T) {
-	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) *sql.DB{
-		"pgx": func(t *testing.T) *sql.DB { return postgresDB(t) }, "another driver": opaqueDB,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a, err := NewAdvisory(t.Context(), open(t), &AdvisoryOptions{Heartbeat: 50 * time.Millisecond, SessionPooler: name != "pgx"})
-			testkit.Must(t, err)
-			key, other := ownKey(), ownKey()
-			l, err := a.Lock(t.Context(), key, nil)
-			testkit.Must(t, err)
-			calm, err := NewAdvisory(t.Context(), a.db, &AdvisoryOptions{Heartbeat: time.Hour, SessionPooler: name != "pgx"})
-			testkit.Must(t, err)
-			stays, err := calm.Lock(t.Context(), other, nil)
-			testkit.Must(t, err)
-			endSession(t, key)
-			wantCause(t, l, dibs.ErrLost)
-			if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
-				t.Errorf("Unlock: %v", err)
-			}
-			testkit.Check(t, stays.Unlock())
-			// Found out only by Unlock or Do.
-			err = a.Do(t.Context(), key, nil, func(context.Context) error {
-				endSession(t, key)
-				return nil
-			})
-			if !errors.Is(err, dibs.ErrLost) {
-				t.Errorf("Do: %v", err)
-			}
-			// A session says that it ends before it has given up what it has.
-			if err := a.Do(t.Context(), key, &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil }); err != nil {
-				t.Errorf("afterwards: %v", err)
-			}
-		})
-	}
-}
-
-// wantCause fails the test unless the lock's context ends, with that cause.
-func wantCause(t testing.TB, l *Lock, want error) {
-	t.Helper()
-	testkit.Await(t, fmt.Sprintf("the end of the context of %v", l), l.Context().Done())
-	if cause := context.Cause(l.Context()); !errors.Is(cause, want) {
-		t.Fatalf("cause: %v; want %v", cause, want)
-	}
-}
-
-// endSession ends the session that has the lock.
-func endSession(t testing.TB, key AdvisoryKey) {
-	t.Helper()
-	class, object, sub := key.inLocks()
-	rows := postgres().Query(fmt.Sprintf(
-		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %d AND objid = %d AND objsubid = %d", class, object, sub))
-	if len(rows) != 1 {
-		t.Fatalf("%d sessions have it", len(rows))
 	}
 }
 

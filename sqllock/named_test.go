@@ -1,15 +1,12 @@
 package sqllock
 
 import (
-	"context"
 	"database/sql"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
@@ -53,44 +50,6 @@ func free(t testing.TB, s *servertest.MariaDBServer, n *Named, name string) {
 	})
 }
 
-func TestNamedExcludes(t *testing.T) {
-	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
-		dsn := ownDSN(s)
-		one, two := newNamed(t, dsn, nil), newNamed(t, dsn, nil)
-		first, err := one.Lock(t.Context(), "order 7", nil)
-		testkit.Must(t, err)
-		for _, n := range []*Named{one, two} {
-			if _, err := n.TryLock(t.Context(), "order 7", nil); !errors.Is(err, dibs.ErrHeld) {
-				t.Errorf("TryLock: %v", err)
-			}
-			for _, wait := range []time.Duration{time.Microsecond, 300 * time.Millisecond} {
-				waited(t, wait, func() error {
-					_, err := n.Lock(t.Context(), "order 7", &LockOptions{Wait: wait})
-					return err
-				})
-			}
-		}
-		if held, err := two.Held(t.Context(), "order 7"); !held || err != nil {
-			t.Errorf("Held: %v, %v", held, err)
-		}
-		got := make(chan error, 1)
-		go func() {
-			got <- two.Do(t.Context(), "order 7", nil, func(context.Context) error { return first.Context().Err() })
-		}()
-		testkit.Eventually(t, "the other waits", func() bool { return len(waiters(s, one)) == 1 })
-		for range 2 {
-			testkit.Check(t, first.Unlock())
-		}
-		if err := <-got; !errors.Is(err, context.Canceled) {
-			t.Errorf("the other came while the first one held: %v", err)
-		}
-		if _, err := one.TryLock(t.Context(), "order 7", &LockOptions{Shared: true}); err == nil {
-			t.Error("Shared was accepted")
-		}
-		free(t, s, one, "order 7")
-	})
-}
-
 // Names that differ only by case, length or schema never meet.
 func TestNamedNeverMeet(t *testing.T) {
 	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
@@ -130,99 +89,17 @@ func TestNamedNeverMeet(t *testing.T) {
 	}
 }
 
-func TestNamedWaysOut(t *testing.T) {
-	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
-		n := newNamed(t, ownDSN(s), nil)
-		ways := map[string]func(ctx context.Context) error{
-			"return": func(context.Context) error { return nil },
-			"error":  func(context.Context) error { return errors.New("boom") },
-			"panic":  func(context.Context) error { panic("boom") },
-			"Goexit": func(context.Context) error { runtime.Goexit(); return nil },
-			"a transaction left open": func(ctx context.Context) error {
-				_, err := n.db.BeginTx(ctx, nil)
-				return err
-			},
-		}
-		for name, way := range ways {
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { _ = recover() }()
-				_ = n.Do(t.Context(), name, nil, func(ctx context.Context) error {
-					if held, err := n.Held(ctx, name); !held || err != nil {
-						t.Errorf("%s: %v, %v", name, held, err)
-					}
-					return way(ctx)
-				})
-			}()
-			<-done
-			if held, err := n.Held(t.Context(), name); held || err != nil {
-				t.Errorf("%s: held is %v, %v", name, held, err)
-			}
-		}
-	})
-}
-
-// A wait that is given up does not go on in the server.
-func TestNamedCancelledWait(t *testing.T) {
+// A wait whose question is ended is an error, and no grant.
+func TestNamedQuestionEnds(t *testing.T) {
 	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
 		dsn := ownDSN(s)
-		first := newNamed(t, dsn, nil)
-		l, err := first.Lock(t.Context(), "x", nil)
-		testkit.Must(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		got, second := make(chan error, 1), newNamed(t, dsn, nil)
-		go func() {
-			_, err := second.Lock(ctx, "x", nil)
-			got <- err
-		}()
-		testkit.Eventually(t, "it waits in the server", func() bool { return len(waiters(s, first)) == 1 })
-		cancel()
-		if err := <-got; !errors.Is(err, context.Canceled) {
-			t.Error(err)
+		n, other := newNamed(t, dsn, nil), newNamed(t, dsn, nil)
+		if _, err := n.TryLock(t.Context(), "z", &LockOptions{Shared: true}); err == nil {
+			t.Error("Shared was accepted")
 		}
-		testkit.Eventually(t, "no session waits", func() bool { return len(waiters(s, first)) == 0 })
-		testkit.Check(t, l.Unlock())
-		free(t, s, first, "x")
-	})
-}
-
-func TestNamedSessionEnds(t *testing.T) {
-	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
-		dsn := ownDSN(s)
-		n, calm := newNamed(t, dsn, &NamedOptions{Heartbeat: 20 * time.Millisecond}), newNamed(t, dsn, &NamedOptions{Heartbeat: time.Hour})
-		l, err := n.Lock(t.Context(), "x", nil)
-		testkit.Must(t, err)
-		stays, err := calm.Lock(t.Context(), "y", nil)
-		testkit.Must(t, err)
-		kill := func(name string) {
-			s.Query("KILL " + s.Query("SELECT IS_USED_LOCK('" + n.Name(name) + "')")[0][0])
-		}
-		kill("x")
-		wantCause(t, l, dibs.ErrLost)
-		if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
-			t.Errorf("Unlock: %v", err)
-		}
-		testkit.Check(t, stays.Unlock())
-		// Found out only by Unlock.
-		n = calm
-		err = calm.Do(t.Context(), "x", nil, func(context.Context) error {
-			kill("x")
-			return nil
-		})
-		if !errors.Is(err, dibs.ErrLost) {
-			t.Errorf("Do: %v", err)
-		}
-		// The server lets go of it soon after the connection has ended.
-		if err := calm.Do(t.Context(), "x", &LockOptions{Wait: testkit.Limit}, func(context.Context) error { return nil }); err != nil {
-			t.Errorf("afterwards: %v", err)
-		}
-		// A wait whose question is ended is an error, and no grant.
-		l, err = calm.Lock(t.Context(), "z", nil)
+		l, err := n.Lock(t.Context(), "z", nil)
 		testkit.Must(t, err)
 		got := make(chan error, 1)
-		other := newNamed(t, "root@tcp("+s.Addr()+")/"+calm.schema, nil)
 		go func() {
 			_, err := other.Lock(t.Context(), "z", nil)
 			got <- err
@@ -238,7 +115,7 @@ func TestNamedSessionEnds(t *testing.T) {
 			t.Errorf("a wait whose question is ended: %v", err)
 		}
 		testkit.Check(t, l.Unlock())
-		free(t, s, calm, "z")
+		free(t, s, n, "z")
 	})
 }
 

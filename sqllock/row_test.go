@@ -16,31 +16,6 @@ import (
 // increments is how many callers add one to the same row at once.
 const increments = 16
 
-// A transaction that reads without a lock and then writes loses other writes: the
-// tests below have something to prevent.
-func TestWithoutLock(t *testing.T) {
-	onEach(t, func(t *testing.T, b bench) {
-		b.accounts(t, 1)
-		const callers = 5
-		all := newBarrier(callers)
-		var wg sync.WaitGroup
-		for range callers {
-			wg.Go(func() {
-				var balance int64
-				testkit.Check(t, b.QueryRowContext(t.Context(), "SELECT balance FROM account WHERE id = 1").Scan(&balance))
-				all.wait(t) // all have read
-				if _, err := b.ExecContext(t.Context(), b.sql("UPDATE account SET balance = $1 WHERE id = 1"), balance+1); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if got := b.number(t, "SELECT balance FROM account WHERE id = 1"); got != 101 {
-			t.Errorf("the balance is %d; without a lock it should be 101, with %d updates lost", got, callers-1)
-		}
-	})
-}
-
 // increments increments the balance by all callers at once, and checks that each increment counts.
 func (b bench) increments(t *testing.T, increment func() error) {
 	t.Helper()
