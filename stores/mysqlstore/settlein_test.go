@@ -177,49 +177,6 @@ func TestLargeRecord(t *testing.T) {
 	}
 }
 
-// TestNoCatchUp: if the process ends before CatchUp, waiters that ask get the record and no grant.
-// The next call about the key deletes what is left of the lease.
-func TestNoCatchUp(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr store.Transactor) {
-		claim := func(token store.Token, mode store.Mode, age time.Duration) store.Answer {
-			t.Helper()
-			return b.ask(t, store.Claim{Token: token, Mode: mode, MaxAge: age})
-		}
-		// The holder's place was reserved, and it has saved something.
-		place, holder := store.NewToken(), store.NewToken()
-		claim(place, store.Reserve, store.AnyAge)
-		if a := b.ask(t, store.Claim{Token: holder, From: place, MaxAge: store.AnyAge}); a.State != store.Granted {
-			t.Fatalf("%+v", a)
-		}
-		r := store.Renewal{Key: store.Key{Name: "k"}, Token: holder, TTL: time.Minute, Progress: []byte("half")}
-		errs := make([]error, 1)
-		testkit.Must(t, errors.Join(b.s.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]))
-		tx := b.begin(t, tr)
-		first, lock, second, reserved := store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
-		claim(first, store.Queue, store.AnyAge)
-		claim(lock, store.Queue, 0)
-		claim(second, store.Queue, store.AnyAge)
-		claim(reserved, store.Reserve, store.AnyAge)
-		testkit.Must(t, b.settleOnly(t.Context(), tx, keeps(holder)))
-		testkit.Must(t, tx.tx.Commit())
-		for name, token := range map[string]store.Token{"a new one": store.NewToken(), "second": second, "first": first} {
-			if a := claim(token, store.Try, store.AnyAge); a.State != store.Done {
-				t.Errorf("%s: %+v, want the record", name, a)
-			}
-		}
-		if a := claim(lock, store.Queue, 0); a.State != store.Granted || a.Attempt != 1 || a.Progress != nil {
-			t.Errorf("%+v, want that the lock is granted, with nothing that was abandoned", a)
-		}
-		errs = make([]error, 2)
-		ends := []store.Settlement{{Key: store.Key{Name: "k"}, Token: lock}, {Key: store.Key{Name: "k"}, Token: reserved}}
-		testkit.Must(t, errors.Join(b.s.Settle(t.Context(), ends, errs), errors.Join(errs...)))
-		left := b.query(t, b.s.names.sql("SELECT busy,(SELECT COUNT(*) FROM @progress),(SELECT COUNT(*) FROM @waiter) FROM @key"))
-		if strings.Join(left[0], ",") != "0,0,0" {
-			t.Errorf("this is left: %q", left)
-		}
-	})
-}
-
 // TestOtherServer: a transaction that could not commit an answer with its effect is not
 // begun, or not committed.
 func TestOtherServer(t *testing.T) {

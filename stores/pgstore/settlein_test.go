@@ -51,34 +51,6 @@ func TestRenewedInTransaction(t *testing.T) {
 	}
 }
 
-// TestRecordBeforeGrant: if the process ends before CatchUp, after a transaction with a snapshot,
-// waiters that ask get the record and no grant.
-func TestRecordBeforeGrant(t *testing.T) {
-	t.Parallel()
-	b := newBank(t, shared().URL(), nil)
-	k, holder, first, second := store.Key{Name: "k"}, store.NewToken(), store.NewToken(), store.NewToken()
-	claim := func(token store.Token, mode store.Mode) store.Answer {
-		t.Helper()
-		answers := make([]store.Answer, 1)
-		c := store.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, PlaceTTL: time.Minute, Permits: 1, Weight: 1, MaxAge: store.AnyAge}
-		if err := b.s.Claim(t.Context(), []store.Claim{c}, answers); err != nil || answers[0].Err != nil {
-			t.Fatal(err, answers[0].Err)
-		}
-		return answers[0]
-	}
-	claim(holder, store.Try)
-	claim(first, store.Queue)
-	tx := b.beginMarked(t, pgx.RepeatableRead)
-	claim(second, store.Queue)
-	b.settleIn(t, tx, store.Settlement{Key: k, Token: holder, Outcome: store.Keep, Data: []byte("answer"), Retention: time.Hour})
-	testkit.Must(t, tx.Commit(t.Context()))
-	for _, token := range []store.Token{store.NewToken(), second, first} {
-		if a := claim(token, store.Queue); a.State != store.Done {
-			t.Errorf("%+v, want the record", a)
-		}
-	}
-}
-
 // beginMarked begins a transaction as a run's does, by hand.
 func (b *bank) beginMarked(t *testing.T, level pgx.TxIsoLevel) pgx.Tx {
 	t.Helper()

@@ -37,6 +37,7 @@ func Transactions(t *testing.T, open func(t *testing.T) *Bank, failing func(b *B
 		"Abandoned":     (*Bank).abandoned,
 		"Ends":          (*Bank).ends,
 		"UnknownCommit": (*Bank).unknownCommit,
+		"NoCatchUp":     (*Bank).noCatchUp,
 		"Fails":         func(b *Bank, t *testing.T) { b.fails(t, failing(b)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,6 +266,47 @@ func (b *Bank) lateWaiters(t *testing.T) {
 	}
 	if n := b.Entries(t, "k"); n != 1 {
 		t.Errorf("%d entries", n)
+	}
+}
+
+// If the process ends before CatchUp, waiters that ask get the record and no grant. The next call about
+// the key deletes what is left of the lease.
+func (b *Bank) noCatchUp(t *testing.T) {
+	k := store.Key{Name: "k"}
+	claim := func(token store.Token, mode store.Mode, age time.Duration) store.Answer {
+		t.Helper()
+		return Ask(t, b.Store, store.Claim{Key: k, Token: token, Mode: mode, MaxAge: age})
+	}
+	// The holder's place was reserved, and it has saved something.
+	place, holder := store.NewToken(), store.NewToken()
+	claim(place, store.Reserve, store.AnyAge)
+	if a := Ask(t, b.Store, store.Claim{Key: k, Token: holder, From: place, MaxAge: store.AnyAge}); a.State != store.Granted {
+		t.Fatalf("%+v", a)
+	}
+	errs := make([]error, 1)
+	r := store.Renewal{Key: k, Token: holder, TTL: time.Minute, Progress: []byte("half")}
+	testkit.Must(t, errors.Join(b.Store.Renew(t.Context(), []store.Renewal{r}, errs), errs[0]))
+	ctx, _ := b.begin(t)
+	first, lock, second, reserved := store.NewToken(), store.NewToken(), store.NewToken(), store.NewToken()
+	claim(first, store.Queue, store.AnyAge)
+	claim(lock, store.Queue, 0)
+	claim(second, store.Queue, store.AnyAge)
+	claim(reserved, store.Reserve, store.AnyAge)
+	testkit.Must(t, b.Settle(ctx, keeps(holder)))
+	testkit.Must(t, b.Commit(ctx))
+	for name, token := range map[string]store.Token{"a new one": store.NewToken(), "second": second, "first": first} {
+		if a := claim(token, store.Try, store.AnyAge); a.State != store.Done {
+			t.Errorf("%s: %+v, want the record", name, a)
+		}
+	}
+	if a := claim(lock, store.Queue, 0); a.State != store.Granted || a.Attempt != 1 || a.Progress != nil {
+		t.Errorf("%+v, want that the lock is granted, with nothing that was abandoned", a)
+	}
+	testkit.Must(t, errors.Join(Settle(t, b.Store, store.Settlement{Key: k, Token: lock}), Settle(t, b.Store, store.Settlement{Key: k, Token: reserved})))
+	for _, what := range []string{"@key WHERE busy", "@progress", "@waiter"} {
+		if n := b.Server.Query(b.Names(b.Store, "SELECT COUNT(*) FROM "+what))[0][0]; n != "0" {
+			t.Errorf("%s rows are left of %s", n, what)
+		}
 	}
 }
 
