@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +111,6 @@ type plan struct {
 	Ahead int
 	Grace time.Duration // default: Back
 	Back  time.Duration // CrashGrace
-	Fails int           // one task of this many fails on its first attempt
 }
 
 // workers is how many such a process has.
@@ -173,10 +171,6 @@ func beChild(args []string) error {
 		failpoint.Reach("in the handler")
 		if inside != 1 {
 			c.RPush(ctx, "crowd", key+" "+name)
-		}
-		n, _ := strconv.Atoi(name)
-		if retried, _ := asynq.GetRetryCount(ctx); p.Fails > 0 && n%p.Fails == 0 && retried == 0 {
-			return errors.New("it fails once")
 		}
 		return c.RPush(ctx, "done "+key, name).Err()
 	}

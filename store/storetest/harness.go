@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"sync"
 	"testing"
@@ -177,6 +178,14 @@ type Property struct {
 	PushedEnds bool
 	// Check checks the property once, on a fresh backend.
 	Check func(t *Trial)
+}
+
+// Restarts reports whether the property that is tried restarts its backend, so that the backend must
+// be its own.
+func Restarts(t testing.TB) bool {
+	return slices.ContainsFunc(Properties(), func(p Property) bool {
+		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, Restart)
+	})
 }
 
 // Properties returns all properties. A new store passes them best in this order.

@@ -3,8 +3,6 @@ package mysqlstore
 import (
 	"database/sql"
 	"errors"
-	"path"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,7 +109,7 @@ func conform(t *testing.T, shared func() *servertest.MariaDBServer, own serverte
 	storetest.Run(t, &storetest.Harness{
 		New: func(t testing.TB, turn time.Duration) *storetest.Subject {
 			var server *servertest.MariaDBServer
-			if restarts(t) {
+			if storetest.Restarts(t) {
 				server = servertest.MariaDB(t, &own)
 			} else {
 				server = shared()
@@ -126,13 +124,6 @@ func conform(t *testing.T, shared func() *servertest.MariaDBServer, own serverte
 		Lacks: map[storetest.Feature]string{
 			storetest.Skew: "it reads no clock of its process",
 		},
-	})
-}
-
-// restarts reports whether the property that is tried restarts its backend.
-func restarts(t testing.TB) bool {
-	return slices.ContainsFunc(storetest.Properties(), func(p storetest.Property) bool {
-		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
 	})
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"path"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +43,7 @@ func TestConformance(t *testing.T) {
 
 // serverFor returns the shared server, or another server to tests that restart it.
 func serverFor(t testing.TB) *servertest.PostgresServer {
-	if restarts(t) {
+	if storetest.Restarts(t) {
 		return servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
 	}
 	return shared()
@@ -166,13 +164,6 @@ func migrateOnce(ctx context.Context, config *pgxpool.Config, o *Options) error 
 		return err
 	}
 	return errors.Join(Migrate(ctx, conn, o), conn.Close(ctx))
-}
-
-// restarts reports whether the property that is tried restarts its backend.
-func restarts(t testing.TB) bool {
-	return slices.ContainsFunc(storetest.Properties(), func(p storetest.Property) bool {
-		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
-	})
 }
 
 // untilListening waits until the store listens, because no grant is pushed before. A store that

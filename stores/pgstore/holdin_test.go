@@ -239,27 +239,6 @@ func TestRenewedBesideALock(t *testing.T) {
 	}
 }
 
-// holding is a transaction of the application that holds leases.
-type holding struct {
-	store.Holder
-	exec             func(sql string) error
-	commit, rollback func() error
-}
-
-func (b *bank) beginHolding(t *testing.T, way string) *holding {
-	t.Helper()
-	if way == "sql" {
-		tx, err := b.db.BeginTx(t.Context(), nil)
-		testkit.Must(t, err)
-		exec := func(text string) error { _, err := tx.ExecContext(t.Context(), text); return err }
-		return &holding{b.s.SQLHolder(tx), exec, tx.Commit, tx.Rollback}
-	}
-	tx, err := b.pool.Begin(t.Context())
-	testkit.Must(t, err)
-	exec := func(text string) error { _, err := tx.Exec(t.Context(), text); return err }
-	return &holding{b.s.Holder(tx), exec, func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(context.Background()) }}
-}
-
 // TestLeaseHoldIn: a lease that a transaction holds is renewed, and nobody is granted its key when
 // it ends all the same. A transaction of a lease that is lost fails, and the lease's context ends.
 func TestLeaseHoldIn(t *testing.T) {
@@ -272,7 +251,7 @@ func TestLeaseHoldIn(t *testing.T) {
 			lease, err := b.client.TryAcquire(t.Context(), "k", nil)
 			testkit.Must(t, err)
 			k := b.client.Key("k")
-			tx := b.beginHolding(t, way)
+			tx := b.begin(t, way)
 			defer tx.rollback()
 			testkit.Must(t, lease.HoldIn(t.Context(), tx))
 			testkit.Must(t, tx.exec(b.entry("held")))
@@ -286,7 +265,7 @@ func TestLeaseHoldIn(t *testing.T) {
 			if got := sqltest.Ask(t, b.s, store.Claim{Key: k, Token: store.NewToken()}); got.State != store.Granted || b.entries(t, "held") != 1 {
 				t.Errorf("after COMMIT: %+v, %d entries", got, b.entries(t, "held"))
 			}
-			late := b.beginHolding(t, way)
+			late := b.begin(t, way)
 			defer late.rollback()
 			testkit.Must(t, late.exec(b.entry("late")))
 			if err := lease.HoldIn(t.Context(), late); !errors.Is(err, dibs.ErrLost) || !errors.Is(lease.Err(), dibs.ErrLost) {

@@ -19,48 +19,44 @@ import (
 	"github.com/dibs-go/dibs/stores/internal/sqltest"
 )
 
-// enqueuing is a transaction of either kind in which the application makes an entry and
-// reserves a place.
-type enqueuing struct {
+// ownTransaction is one of the application, of either kind: it makes entries, reserves places and holds leases.
+type ownTransaction struct {
 	store.Reserver
+	store.Holder
 	exec             func(sql string) error
 	commit, rollback func() error
 }
 
-// beginEnqueuing begins a transaction in that way.
-func (b *bank) beginEnqueuing(ctx context.Context, way string) (*enqueuing, error) {
+// begin begins a transaction in that way.
+func (b *bank) begin(t testing.TB, way string) *ownTransaction {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	var own *ownTransaction
 	if way == "sql" {
 		tx, err := b.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if err != nil {
-			return nil, err
-		}
+		testkit.Must(t, err)
 		exec := func(text string) error { _, err := tx.ExecContext(ctx, text); return err }
-		return &enqueuing{Reserver: b.s.SQLReserver(tx), exec: exec, commit: tx.Commit, rollback: tx.Rollback}, nil
+		own = &ownTransaction{b.s.SQLReserver(tx), b.s.SQLHolder(tx), exec, tx.Commit, tx.Rollback}
+	} else {
+		tx, err := b.pool.Begin(ctx)
+		testkit.Must(t, err)
+		exec := func(text string) error { _, err := tx.Exec(ctx, text); return err }
+		own = &ownTransaction{b.s.Reserver(tx), b.s.Holder(tx), exec, func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }}
 	}
-	tx, err := b.pool.BeginTx(ctx, pgx.TxOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return &enqueuing{
-		Reserver: b.s.Reserver(tx),
-		exec:     func(text string) error { _, err := tx.Exec(ctx, text); return err },
-		commit:   func() error { return tx.Commit(ctx) },
-		rollback: func() error { return tx.Rollback(ctx) },
-	}, nil
+	t.Cleanup(func() { _ = own.rollback() })
+	return own
 }
 
 // enqueue begins a transaction with an entry, in that way.
-func (b *bank) enqueue(t testing.TB, way, what string) *enqueuing {
+func (b *bank) enqueue(t testing.TB, way, what string) *ownTransaction {
 	t.Helper()
-	e, err := b.beginEnqueuing(context.WithoutCancel(t.Context()), way)
-	testkit.Must(t, err)
-	t.Cleanup(func() { _ = e.rollback() })
-	testkit.Must(t, e.exec(b.entry(what)))
-	return e
+	own := b.begin(t, way)
+	testkit.Must(t, own.exec(b.entry(what)))
+	return own
 }
 
 // reserve reserves a place in the transaction.
-func (b *bank) reserve(t testing.TB, e *enqueuing, key string, o *dibs.PlaceOptions) dibs.Place {
+func (b *bank) reserve(t testing.TB, e *ownTransaction, key string, o *dibs.PlaceOptions) dibs.Place {
 	t.Helper()
 	p, err := b.client.ReserveIn(t.Context(), e, key, time.Hour, o)
 	testkit.Must(t, err)
@@ -121,7 +117,7 @@ func TestReserveIn(t *testing.T) {
 		if n := b.places(t, "k"); n != 1 {
 			t.Errorf("%d places before anything was committed, want 1", n)
 		}
-		for _, e := range []*enqueuing{third, first} {
+		for _, e := range []*ownTransaction{third, first} {
 			testkit.Must(t, e.commit())
 		}
 		testkit.Must(t, second.rollback())

@@ -37,7 +37,7 @@ func TestConformanceOfModes(t *testing.T) {
 // onSentinels returns a backend on the sentinels that all share. A restart is a
 // failover; tests of failovers have their own sentinels.
 func onSentinels(t testing.TB, turn time.Duration) *storetest.Subject {
-	own := restarts(t)
+	own := storetest.Restarts(t)
 	var sentinels *servertest.Sentinels
 	if own {
 		sentinels = servertest.RedisSentinel(t, nil)
@@ -68,7 +68,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Subject {
 // onCluster returns a backend on the cluster that all share. Tests that restart
 // theirs have their own.
 func onCluster(t testing.TB, turn time.Duration) *storetest.Subject {
-	own := restarts(t)
+	own := storetest.Restarts(t)
 	var cluster *servertest.Cluster
 	if own {
 		cluster = servertest.RedisCluster(t, &servertest.ClusterOptions{

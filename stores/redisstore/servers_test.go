@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"path"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,7 +242,7 @@ func conform(t *testing.T, subject func(testing.TB, time.Duration) *storetest.Su
 func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptions) func(testing.TB, time.Duration) *storetest.Subject {
 	return func(t testing.TB, turn time.Duration) *storetest.Subject {
 		server := shared()
-		if restarts(t) {
+		if storetest.Restarts(t) {
 			server = servertest.Redis(t, &own)
 		}
 		o := &Options{Prefix: testkit.Own(), pushedTTL: turn}
@@ -256,13 +254,6 @@ func standalone(shared func() *servertest.RedisServer, own servertest.RedisOptio
 			Wipe:    wiped,
 		}
 	}
-}
-
-// restarts reports whether the property that is checked restarts its backend.
-func restarts(t testing.TB) bool {
-	return slices.ContainsFunc(storetest.Properties(), func(p storetest.Property) bool {
-		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
-	})
 }
 
 // wipe has a server lose all that is under a prefix.
