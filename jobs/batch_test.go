@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 	"github.com/dibs-go/dibs/jobs"
 )
@@ -160,20 +159,5 @@ func TestBatchInAnotherOrder(t *testing.T) {
 			t.Errorf("they ran in the order %q", b.ran)
 		}
 		f.empty()
-	})
-}
-
-// TestBatchWithoutStore: nothing runs, and each message says why.
-func TestBatchWithoutStore(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		var b batch
-		for _, err := range jobs.HandleBatch(f.mutexOf(downStore{}, nil), 0, describe, b.run)(t.Context(), []string{"a/1", "b/1"}) {
-			if !errors.Is(err, dibs.ErrStore) {
-				t.Error(err)
-			}
-		}
-		if len(b.ran) > 0 {
-			t.Errorf("%q ran", b.ran)
-		}
 	})
 }

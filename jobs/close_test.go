@@ -16,31 +16,6 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-func TestCancelledWhileItWaits(t *testing.T) {
-	for _, last := range []bool{true, false} {
-		simulate(t, func(t *testing.T, f *fixture) {
-			m := f.mutex(nil)
-			lease := f.held("k")
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() {
-				ended <- m.Run(ctx, jobs.Job{Kind: "test", ID: "1", Key: "k", Pool: jobs.Pool{Workers: 2}, Final: func(error) bool { return last }}, nothing)
-			}()
-			synctest.Wait()
-			cancel()
-			if err := <-ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("ended with %v", err)
-			}
-			testkit.Must(t, lease.Release())
-			synctest.Wait()
-			busy, err := f.client().Held(t.Context(), "k")
-			if err != nil || busy == last {
-				t.Errorf("last %v: a place stands %v, %v", last, busy, err)
-			}
-		})
-	}
-}
-
 func TestPatience(t *testing.T) {
 	for _, o := range []jobs.Options{{}, {Policy: jobs.Wait, Wait: time.Hour}, {Policy: jobs.Wait, Wait: 2500 * time.Millisecond}} {
 		simulate(t, func(t *testing.T, f *fixture) {

@@ -203,23 +203,6 @@ func TestOnlyAJobThatRanIsWaitedForForCrashGrace(t *testing.T) {
 	}
 }
 
-// TestRequeuedJobIsWaitedForUntilItComes: a job that found no room keeps its turn for as long as
-// it was requeued for, however short Grace is.
-func TestRequeuedJobIsWaitedForUntilItComes(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Grace: time.Millisecond})
-		holder := f.held("k")
-		first := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")} // of no pool, so it never waits
-		back, ok := m.Run(t.Context(), first, nothing).(*jobs.RequeueError)
-		if !ok {
-			t.Fatal("it was not requeued")
-		}
-		testkit.Must(t, holder.Release())
-		f.othersWait(m, first, back.After)
-		f.empty()
-	})
-}
-
 // muteStore settles nothing while it is mute.
 type muteStore struct {
 	dibs.Store
@@ -297,26 +280,6 @@ func (f *fixture) othersWait(m *jobs.Mutex, j jobs.Job, again time.Duration) {
 	if f.wg.Wait(); passed < again {
 		f.t.Errorf("another job ran after %v, before this one was tried again after %v", passed, again)
 	}
-}
-
-// TestLimitThatFailsKeepsThePlace lets the limit of a job be over that is tried again
-// long after: the others of its key wait for that, as they do for every failed job.
-func TestLimitThatFailsKeepsThePlace(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Limit: time.Second, AfterLimit: jobs.Fail, CrashGrace: time.Minute})
-		second := f.mutex(&jobs.Options{CrashGrace: time.Minute})
-		var tickets []string
-		for range 2 {
-			tickets = append(tickets, f.ticket(second, "k"))
-		}
-		first := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: tickets[1], NoRequeue: true, RetryIn: func(error) time.Duration { return 10 * time.Minute }}
-		if err := m.Run(t.Context(), first, nothing); !errors.Is(err, dibs.ErrHeld) {
-			t.Fatalf("the limit was over: %v", err)
-		}
-		testkit.Must(t, second.Run(t.Context(), jobs.Job{Kind: "test", ID: "0", Key: "k", Ticket: tickets[0]}, nothing))
-		f.othersWait(second, first, 10*time.Minute)
-		f.empty()
-	})
 }
 
 // TestNoPlaceForAJobThatIsDone lets a job fail for its worker that is done all the same:

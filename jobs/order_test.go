@@ -204,38 +204,6 @@ func TestPanicGivesTheKeyUp(t *testing.T) {
 	})
 }
 
-func TestCrashedWorkerKeepsThePlaceForCrashGrace(t *testing.T) {
-	for _, comesBack := range []bool{true, false} {
-		simulateAs(t, comesBack, func(t *testing.T, f *fixture) {
-			q, l := newQueue(), newRunLog(t)
-			m := f.mutex(&jobs.Options{CrashGrace: time.Minute})
-			ticket := f.ticket(m, "k")
-			// A worker that crashes: its lease is taken, and never renewed or settled.
-			o := &dibs.RedeemOptions{AcquireOptions: dibs.AcquireOptions{TTL: time.Second}, Grace: time.Minute}
-			_, err := f.clientOf(&silentStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
-			testkit.Must(t, err)
-			q.enqueue(t, m, "k", "k/1")
-			start := time.Now()
-			f.workers(q, m, 2, l.work(10*time.Millisecond))
-			if comesBack {
-				time.Sleep(20 * time.Second)
-				q.add(jobs.Job{Kind: "test", ID: "k/0", Key: "k", Ticket: ticket})
-			}
-			f.drain(q)
-			took := l.at["k/1"].Sub(start)
-			if comesBack {
-				l.inOrder("k", "k/0", "k/1")
-				if took < 20*time.Second || took > 21*time.Second {
-					t.Errorf("the job behind one whose worker died ran after %v, want 20 s and a little", took)
-				}
-			} else if took < time.Minute || took > 62*time.Second {
-				t.Errorf("the job behind one whose worker died for good ran after %v, want a minute and a little", took)
-			}
-			f.empty()
-		})
-	}
-}
-
 // silentStore neither renews nor settles.
 type silentStore struct{ dibs.Store }
 

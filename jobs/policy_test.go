@@ -17,23 +17,6 @@ import (
 	"github.com/dibs-go/dibs/store"
 )
 
-func TestSkip(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newRunLog(t)
-		m := f.mutex(&jobs.Options{Policy: jobs.Skip})
-		for i := range 5 {
-			if e := q.enqueue(t, m, "k", fmt.Sprint("k/", i)); e.job.Ticket != "" {
-				t.Errorf("a job that is skipped rather than waits has the ticket %q", e.job.Ticket)
-			}
-		}
-		f.run(q, m, 5, l.work(time.Minute))
-		if len(l.ran["k"]) != 1 || m.Stats().Skipped != 4 {
-			t.Errorf("%v ran, %+v; want one, and 4 skipped", l.ran["k"], m.Stats())
-		}
-		f.empty()
-	})
-}
-
 func TestReplace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		q, l := newQueue(), newRunLog(t)
@@ -134,51 +117,6 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-func TestGaveUpThatCannotBeNoted(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		full := errors.New("the dead-letter table is full")
-		m := f.mutex(&jobs.Options{Limit: time.Second, AfterLimit: jobs.GiveUp, GaveUp: func(context.Context, jobs.Job, time.Duration) error { return full }})
-		ticket := f.ticket(m, "k")
-		second := f.ticket(m, "k")
-		j := jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: second, Due: time.Now().Add(-time.Minute)}
-		if err := m.Run(t.Context(), j, nothing); !errors.Is(err, full) {
-			t.Errorf("a job that could not be noted down ended with %v; it would be lost", err)
-		}
-		testkit.Must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
-		if err := m.Run(t.Context(), j, nothing); err != nil {
-			t.Errorf("the job, whose place has to stand, ended with %v", err)
-		}
-		f.empty()
-	})
-}
-
-func TestOnce(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Once: time.Hour})
-		ran := 0
-		j := jobs.Job{Kind: "event", ID: "7", Key: "k"}
-		for _, fails := range []bool{true, false, false, false} {
-			err := m.Run(t.Context(), j, func(context.Context) error {
-				if fails {
-					return errors.New("an accident")
-				}
-				ran++
-				return nil
-			})
-			if (err != nil) != fails {
-				t.Error(err)
-			}
-		}
-		if s := m.Stats(); ran != 1 || s.Remembered != 2 {
-			t.Errorf("a message that was delivered three times ran %d times, %+v", ran, s)
-		}
-		other := jobs.Job{Kind: "event", ID: "8", Key: "k"}
-		if err := m.Run(t.Context(), other, func(context.Context) error { ran++; return nil }); err != nil || ran != 2 {
-			t.Errorf("another message of the key: ran %d times, %v", ran, err)
-		}
-	})
-}
-
 // TestPermits runs jobs that take longer than their TTL.
 func TestPermits(t *testing.T) {
 	for _, n := range []int{1, 3} {
@@ -195,23 +133,6 @@ func TestPermits(t *testing.T) {
 			f.empty()
 		})
 	}
-}
-
-func TestJobsWithoutTickets(t *testing.T) {
-	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newRunLog(t)
-		m := f.mutex(&jobs.Options{Unordered: true})
-		for i := range 50 {
-			if e := q.enqueue(t, m, "k", fmt.Sprint("k/", i)); e.job.Ticket != "" {
-				t.Fatal("a job has a ticket although order is not kept")
-			}
-		}
-		f.run(q, m, 3, l.work(10*time.Millisecond))
-		if n := len(l.ran["k"]); n != 50 {
-			t.Errorf("%d of 50 ran", n)
-		}
-		f.empty()
-	})
 }
 
 func TestTicketsThatDoNotFit(t *testing.T) {
