@@ -156,12 +156,12 @@ func TestOnceKeepsKindAndIDApart(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(&jobs.Options{Once: time.Hour})
 		ran := 0
-		for _, j := range []jobs.Job{{Kind: "a", ID: "b\x00c"}, {Kind: "a\x00b", ID: "c"}} {
+		for _, j := range []jobs.Job{{Kind: "a", ID: "b\x00c"}, {Kind: "a\x00b", ID: "c"}, {Kind: "a", ID: "bc"}, {Kind: "ab", ID: "c"}} {
 			j.Key = "k"
 			testkit.Must(t, m.Run(t.Context(), j, func(context.Context) error { ran++; return nil }))
 		}
-		if ran != 2 {
-			t.Errorf("%d of 2 jobs ran", ran)
+		if ran != 4 {
+			t.Errorf("%d of 4 jobs ran", ran)
 		}
 	})
 }
