@@ -36,13 +36,15 @@ const (
 	body = `{"amount":4200,"currency":"eur","customer":"cus_8841","description":"order 100234"}`
 )
 
-// child runs one server: bare, guarded, or reverse URL. It prints its address
+// child runs one server: bare, lending, guarded, or reverse URL. It prints its address
 // on a line and ends with its standard input.
 func child(ctx context.Context, args []string) error {
 	var handler http.Handler
 	switch {
 	case len(args) == 1 && args[0] == "bare":
 		handler = http.HandlerFunc(charge)
+	case len(args) == 1 && args[0] == "lending":
+		handler = http.HandlerFunc(lend)
 	case len(args) == 1 && args[0] == "guarded":
 		scope := servertest.NewScope()
 		defer scope.Close()

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,8 +56,8 @@ func lockByHTTP(c *fasthttp.HostClient, key string, took func(time.Duration)) er
 }
 
 // served returns how often the connections claim and settle keys of their own a second.
-func (b *candidates) served(c config) side {
-	client := b.dial("tcp", b.api.addr(), connections)
+func (b *candidates) served(c config, api *server) side {
+	client := b.dial("tcp", api.addr(), connections)
 	return func(ctx context.Context, _ int) float64 {
 		return rate(ctx, "dibs serve", connections, c.round, func(_ context.Context, g, i int) error {
 			return lockByHTTP(client, fmt.Sprintf("connection %d, cycle %d", g, i), func(time.Duration) {})
@@ -64,17 +65,31 @@ func (b *candidates) served(c config) side {
 	}
 }
 
-// servedInProcess compares claims and settlements by HTTP with the same in this process.
-var servedInProcess = with(openServed(nil), func(ctx context.Context, c config, b *candidates) figure {
-	return interleave(ctx, c, "claim+settle/s", b.served(c), func(ctx context.Context, _ int) float64 {
-		return lockRate(ctx, ours, b.lockers[ours][0], connections, c.round)
-	})
+// servedBare compares claims and settlements in memory with a server that has no store.
+var servedBare = with(alone, func(ctx context.Context, c config, b *candidates) figure {
+	api := b.serve(ctx, c.dibs, "serve", "--store", "memory:", "--listen", "127.0.0.1:0")
+	return interleave(ctx, c, "claim+settle/s", b.served(c, api), b.served(c, b.own(ctx, "lending")))
 })
+
+// lend is a bare handler: it reads a call and writes the answer of dibs serve to a claim of a free key, or to its
+// settlement.
+func lend(w http.ResponseWriter, r *http.Request) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == "/v1/claim" {
+		_, _ = io.WriteString(w, `{"answers":[{"state":"granted","fence":"100234","attempt":1}]}`)
+	} else {
+		_, _ = io.WriteString(w, `{"answers":[{}]}`)
+	}
+}
 
 // servedEtcd compares them with locks of etcd's JSON gateway.
 func servedEtcd(o *servertest.RedisOptions) func(context.Context, config) figure {
 	return with(openServed(o), func(ctx context.Context, c config, b *candidates) figure {
-		return interleave(ctx, c, "claim+settle/s", b.served(c), b.etcd(c, peers.EtcdServer(b, nil).Addr()))
+		return interleave(ctx, c, "claim+settle/s", b.served(c, b.api), b.etcd(c, peers.EtcdServer(b, nil).Addr()))
 	})
 }
 
