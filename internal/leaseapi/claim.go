@@ -104,13 +104,13 @@ func readHex(name, digits string, into []byte) error {
 	return nil
 }
 
-func readClaim(d *json.Decoder, c *store.Claim) error {
+func readClaim(r *reader, c *store.Claim) error {
 	var k keyed
 	var mode, from, fingerprint *string
 	var ttl, placeTTL, grace, maxAge *int64
 	var permits, weight *int
 	var owner owner
-	err := object(d, k.fields(fields{
+	err := object(r, k.fields(fields{
 		{"mode", &mode}, {"ttl_ms", &ttl}, {"place_ttl_ms", &placeTTL}, {"from", &from}, {"grace_ms", &grace},
 		{"permits", &permits}, {"weight", &weight}, {"fingerprint", &fingerprint}, {"max_age_ms", &maxAge},
 		{"at_most_once", &c.AtMostOnce}, {"owner", owner.read},
@@ -161,8 +161,8 @@ func readClaim(d *json.Decoder, c *store.Claim) error {
 // owner is the owner of a claim: an object with the fields of store.Owner, for people.
 type owner store.Owner
 
-func (o *owner) read(d *json.Decoder) error {
-	return object(d, fields{{"host", &o.Host}, {"pid", &o.PID}, {"label", &o.Label}})
+func (o *owner) read(r *reader) error {
+	return object(r, fields{{"host", &o.Host}, {"pid", &o.PID}, {"label", &o.Label}})
 }
 
 // fromMillis returns a duration; what is too long is the longest.

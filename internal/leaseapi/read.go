@@ -23,65 +23,159 @@ func (e *TooManyError) Error() string {
 // fields are the fields of an object.
 type fields []field
 
-// field is where a value goes: a pointer, or a func(*json.Decoder) error that reads it.
+// field is where a value goes: a pointer, or a func(*reader) error that reads it.
 type field struct {
 	name string
 	into any
 }
 
-func (f *field) read(d *json.Decoder) error {
-	if read, ok := f.into.(func(*json.Decoder) error); ok {
-		return read(d)
+func (f *field) read(r *reader) error {
+	if read, ok := f.into.(func(*reader) error); ok {
+		return read(r)
 	}
-	return d.Decode(f.into)
+	raw, err := r.value()
+	if err != nil {
+		return err
+	}
+	if s, ok := plain(raw); ok {
+		switch into := f.into.(type) {
+		case *string:
+			*into = s
+			return nil
+		case **string:
+			*into = new(s)
+			return nil
+		case **text:
+			*into = new(text(s))
+			return nil
+		}
+	}
+	if into, ok := f.into.(**int64); ok && raw[0] >= '1' && raw[0] <= '9' {
+		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+			*into = new(n)
+			return nil
+		}
+	}
+	return json.Unmarshal(raw, f.into)
+}
+
+// plain returns a text that has no escapes. Most have none, and [json.Unmarshal] takes ten times as long.
+func plain(raw []byte) (string, bool) {
+	if raw[0] != '"' || slices.ContainsFunc(raw, func(c byte) bool { return c < ' ' || c == '\\' }) {
+		return "", false
+	}
+	return string(raw[1 : len(raw)-1]), true
+}
+
+// reader reads JSON of which each value is known to be an object, an array, or none of both. So a
+// body can be refused before it takes memory.
+type reader struct{ text []byte } // what is left of it
+
+const valid = "valid JSON"
+
+// next returns the next byte that is not space; 0 at the end.
+func (r *reader) next() byte {
+	if r.text = bytes.TrimLeft(r.text, " \t\r\n"); len(r.text) == 0 {
+		return 0
+	}
+	return r.text[0]
+}
+
+// take reads a byte.
+func (r *reader) take(c byte, what string) error {
+	if r.next() != c {
+		return r.unlike(what)
+	}
+	r.text = r.text[1:]
+	return nil
+}
+
+// unlike is the error of what comes next.
+func (r *reader) unlike(what string) error {
+	if len(r.text) == 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf(": it must be %s", what)
+}
+
+// value reads a text, a number, true, false or null, and returns it as it is written.
+func (r *reader) value() ([]byte, error) {
+	n := 0
+	if r.next() == '"' {
+		for n = 1; n < len(r.text) && r.text[n] != '"'; n++ {
+			if r.text[n] == '\\' {
+				n++
+			}
+		}
+		if n++; n > len(r.text) {
+			return nil, io.ErrUnexpectedEOF
+		}
+	} else if n = bytes.IndexAny(r.text, "[]{},: \t\r\n"); n < 0 {
+		n = len(r.text)
+	}
+	if n == 0 {
+		return nil, r.unlike("a text, a number, true, false or null")
+	}
+	raw := r.text[:n]
+	r.text = r.text[n:]
+	return raw, nil
+}
+
+// each reads an object or an array, whose elements do reads.
+func (r *reader) each(open, end byte, what string, do func() error) error {
+	if err := r.take(open, what); err != nil {
+		return err
+	}
+	for more := r.next() != end; more; {
+		if err := do(); err != nil {
+			return err
+		}
+		if more = r.next() != end; more {
+			if err := r.take(',', valid); err != nil {
+				return err
+			}
+		}
+	}
+	return r.take(end, valid)
 }
 
 // list returns what reads an array, one element after the other, so that an array of many
 // small elements is refused before it takes memory.
-func list[T any](name string, into *[]T, read func(*json.Decoder, *T) error) func(*json.Decoder) error {
-	return func(d *json.Decoder) error {
-		if err := expect(d, '[', "an array"); err != nil {
-			return err
-		}
+func list[T any](name string, into *[]T, read func(*reader, *T) error) func(*reader) error {
+	return func(r *reader) error {
 		*into = []T{}
-		for d.More() {
+		return r.each('[', ']', "an array", func() error {
 			if len(*into) == MaxElements {
 				return &TooManyError{name}
 			}
 			var element T
-			if err := read(d, &element); err != nil {
+			if err := read(r, &element); err != nil {
 				return fmt.Errorf("[%d]%w", len(*into), err)
 			}
 			*into = append(*into, element)
-		}
-		_, err := d.Token()
-		return err
+			return nil
+		})
 	}
-}
-
-// expect reads the beginning of an object or an array.
-func expect(d *json.Decoder, open json.Delim, what string) error {
-	t, err := d.Token()
-	if err != nil {
-		return err
-	}
-	if t != open {
-		return fmt.Errorf(": it must be %s", what)
-	}
-	return nil
 }
 
 // object reads an object.
-func object(d *json.Decoder, f fields) error {
-	if err := expect(d, '{', "an object"); err != nil {
-		return err
-	}
-	for d.More() {
-		t, err := d.Token()
+func object(r *reader, f fields) error {
+	return r.each('{', '}', "an object", func() error {
+		raw, err := r.value()
 		if err != nil {
 			return err
 		}
-		name, _ := t.(string)
+		name, ok := plain(raw)
+		if !ok {
+			var escaped string
+			if json.Unmarshal(raw, &escaped) != nil {
+				return fmt.Errorf(": the name of a field must be a string")
+			}
+			name = escaped
+		}
+		if err := r.take(':', valid); err != nil {
+			return err
+		}
 		i := slices.IndexFunc(f, func(f field) bool { return f.name == name })
 		if i < 0 {
 			return fmt.Errorf(": the field %s is unknown", quote(name))
@@ -89,13 +183,12 @@ func object(d *json.Decoder, f fields) error {
 		if f[i].into == nil {
 			return fmt.Errorf(": the field %q comes twice", name)
 		}
-		if err := f[i].read(d); err != nil {
+		if err := f[i].read(r); err != nil {
 			return named(name, err)
 		}
 		f[i].into = nil
-	}
-	_, err := d.Token()
-	return err
+		return nil
+	})
 }
 
 // named returns the error of a field.
@@ -124,14 +217,13 @@ func read(body []byte, f fields) error {
 	if !utf8.Valid(body) {
 		return errors.New("the body is not UTF-8; a key that is not text is sent as key_b64")
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	if err := object(d, f); err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return errors.New("the body ends early; it must be one JSON object")
-		}
+	r := &reader{body}
+	if err := object(r, f); errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the body ends early; it must be one JSON object")
+	} else if err != nil {
 		return trimmed(err)
 	}
-	if _, err := d.Token(); err != io.EOF {
+	if r.next(); len(r.text) > 0 {
 		return errors.New("the body has more than one JSON value")
 	}
 	return nil

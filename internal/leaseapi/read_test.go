@@ -2,6 +2,7 @@ package leaseapi
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"math"
 	"reflect"
@@ -19,20 +20,36 @@ const token = "00112233445566778899aabbccddeeff"
 // the field.
 func TestWhatIsRefused(t *testing.T) {
 	for body, want := range map[string]string{
-		``:                              "ends early",
-		`{"claims":[`:                   "ends early",
-		`{"claims":[{"key":"a"`:         "ends early",
-		`[]`:                            "the body: it must be an object",
-		`{}`:                            "claims is missing",
-		`{"claims":null}`:               "claims: it must be an array",
-		`{"claims":{}}`:                 "claims: it must be an array",
-		`{"claims":[1]}`:                "claims[0]: it must be an object",
-		`{"Claims":[]}`:                 `the body: the field "Claims" is unknown`,
-		`{"claims":[],"x":1}`:           `the field "x" is unknown`,
-		`{"claims":[]} {}`:              "more than one JSON value",
-		`{"claims":[],"wait_ms":-1}`:    "wait_ms is -1",
-		`{"claims":[],"wait_ms":60001}`: "wait_ms is 60001",
-		`{"claims":[],"timeout_ms":0}`:  "timeout_ms is 0",
+		``:                                  "ends early",
+		`{"claims":[`:                       "ends early",
+		`{"claims":[{"key":"a"`:             "ends early",
+		`[]`:                                "the body: it must be an object",
+		`{}`:                                "claims is missing",
+		`{"claims":null}`:                   "claims: it must be an array",
+		`{"claims":{}}`:                     "claims: it must be an array",
+		`{"claims":[1]}`:                    "claims[0]: it must be an object",
+		`{"Claims":[]}`:                     `the body: the field "Claims" is unknown`,
+		`{"claims":[],"x":1}`:               `the field "x" is unknown`,
+		`{"claims":[]} {}`:                  "more than one JSON value",
+		`{1:[]}`:                            "the body: the name of a field must be a string",
+		`{"claims" []}`:                     "the body: it must be valid JSON",
+		`{"claims":[],}`:                    "the body: it must be a text",
+		`{"claims":[,]}`:                    "claims[0]: it must be an object",
+		`{"claims":[]]`:                     "the body: it must be valid JSON",
+		`{"claims":[{} {}]}`:                "claims",
+		`{"wait_ms":01}`:                    "wait_ms",
+		`{"wait_ms":+1}`:                    "wait_ms",
+		`{"wait_ms":"1"}`:                   "wait_ms: it must be a whole number, and is a JSON string",
+		`{"wait_ms":9223372036854775808}`:   "wait_ms: it must be a whole number",
+		`{"wait_ms":12`:                     "ends early",
+		`{"wait_ms":}`:                      "wait_ms: it must be a text, a number, true, false or null",
+		`{"wait_ms":tru}`:                   "wait_ms: ",
+		`{"claims":[{"key":"a\"`:            "ends early",
+		"{\"claims\":[{\"key\":\"a\nb\"}]}": "claims[0].key: ",
+		`{"claims":[{"key":"a\x"}]}`:        "claims[0].key: ",
+		`{"claims":[],"wait_ms":-1}`:        "wait_ms is -1",
+		`{"claims":[],"wait_ms":60001}`:     "wait_ms is 60001",
+		`{"claims":[],"timeout_ms":0}`:      "timeout_ms is 0",
 		`{"claims":[{"key":"a","token":"` + token + `","mode":"steal"}]}`:                  `claims[0].mode: it is "steal"`,
 		`{"claims":[{"key":"a"}]}`:                                                         "claims[0].token is missing",
 		`{"claims":[{"key":"a","token":"abc"}]}`:                                           "claims[0].token: it has 3 characters",
@@ -126,6 +143,7 @@ func TestThereAndBack(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]string{
+		` "a" `: "a", `"a", "max_age_ms":null, "at_most_once" : true, "permits":1,  "ow\u006eer":{ }`: "a",
 		`"\ud83d\ude00"`: "😀", `"\\ud800"`: `\ud800`, `"\ufffd\u00e9\\"`: "\ufffdé\\",
 	} {
 		c, err := ReadClaims([]byte(`{"claims":[{"mode":"look","key":` + body + `}]}`))
@@ -143,14 +161,18 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// FuzzRead: what is read once and written again is read as the same.
+// FuzzRead: what is read is valid JSON, and if it is written again, it is read as the same.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"claims":[{"key":"a","mode":"look"}],"wait_ms":1}`))
 	f.Add([]byte(`{"claims":[{"key_b64":"/w==","token":"` + token + `","mode":"queue","max_age_ms":9223372036854775807}]}`))
+	f.Add([]byte(`{"claims" : [ {"ke\u0079":"a\n","token":null,"mode":"look","owner":{"host":"h","pid":-0},"at_most_once":false,"permits":2.0} , {} ] , "timeout_ms":1e3}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		c, err := ReadClaims(body)
 		if err != nil {
 			return
+		}
+		if !json.Valid(body) {
+			t.Fatalf("%s was read", body)
 		}
 		for i := range c.Claims {
 			if c.Claims[i].Key.Namespace == Namespace {

@@ -1,7 +1,6 @@
 package leaseapi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -18,10 +17,10 @@ func ReadRenewals(body []byte) (r []store.Renewal, err error) {
 	return r, err
 }
 
-func readRenewal(d *json.Decoder, r *store.Renewal) error {
+func readRenewal(in *reader, r *store.Renewal) error {
 	var k keyed
 	var ttl *int64
-	if err := object(d, k.fields(fields{{"ttl_ms", &ttl}, {"progress", &r.Progress}})); err != nil {
+	if err := object(in, k.fields(fields{{"ttl_ms", &ttl}, {"progress", &r.Progress}})); err != nil {
 		return err
 	}
 	r.TTL = DefaultTTL
@@ -41,11 +40,11 @@ func ReadSettlements(body []byte) (s []store.Settlement, err error) {
 	return s, err
 }
 
-func readSettlement(d *json.Decoder, s *store.Settlement) error {
+func readSettlement(r *reader, s *store.Settlement) error {
 	var k keyed
 	var outcome *string
 	var retention *int64
-	if err := object(d, k.fields(fields{{"outcome", &outcome}, {"data", &s.Data}, {"retention_ms", &retention}})); err != nil {
+	if err := object(r, k.fields(fields{{"outcome", &outcome}, {"data", &s.Data}, {"retention_ms", &retention}})); err != nil {
 		return err
 	}
 	if outcome != nil {
