@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -61,8 +62,9 @@ type keyed struct {
 	token     *string
 }
 
-func (k *keyed) fields(f fields) fields {
-	return append(f, field{"key", &k.key}, field{"key_b64", &k.keyB64}, field{"namespace", &k.namespace}, field{"token", &k.token})
+func (k *keyed) fields(more ...field) fields {
+	own := [...]field{{"key", &k.key}, {"key_b64", &k.keyB64}, {"namespace", &k.namespace}, {"token", &k.token}}
+	return slices.Concat(own[:], more)
 }
 
 func (k *keyed) values(needsToken bool) (key store.Key, token store.Token, err error) {
@@ -110,11 +112,11 @@ func readClaim(r *reader, c *store.Claim) error {
 	var ttl, placeTTL, grace, maxAge *int64
 	var permits, weight *int
 	var owner owner
-	err := object(r, k.fields(fields{
-		{"mode", &mode}, {"ttl_ms", &ttl}, {"place_ttl_ms", &placeTTL}, {"from", &from}, {"grace_ms", &grace},
-		{"permits", &permits}, {"weight", &weight}, {"fingerprint", &fingerprint}, {"max_age_ms", &maxAge},
-		{"at_most_once", &c.AtMostOnce}, {"owner", owner.read},
-	}))
+	err := object(r, k.fields(
+		field{"mode", &mode}, field{"ttl_ms", &ttl}, field{"place_ttl_ms", &placeTTL}, field{"from", &from}, field{"grace_ms", &grace},
+		field{"permits", &permits}, field{"weight", &weight}, field{"fingerprint", &fingerprint}, field{"max_age_ms", &maxAge},
+		field{"at_most_once", &c.AtMostOnce}, field{"owner", owner.read},
+	))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,9 +34,9 @@ func (f *field) read(r *reader) error {
 	if read, ok := f.into.(func(*reader) error); ok {
 		return read(r)
 	}
-	raw, err := r.value()
-	if err != nil {
-		return err
+	raw := r.value()
+	if len(raw) == 0 {
+		return r.unlike(kindOf(reflect.TypeOf(f.into)))
 	}
 	if s, ok := plain(raw); ok {
 		switch into := f.into.(type) {
@@ -67,7 +68,7 @@ func plain(raw []byte) (string, bool) {
 	return string(raw[1 : len(raw)-1]), true
 }
 
-// reader reads JSON of which each value is known to be an object, an array, or none of both. So a
+// reader reads JSON of which each value is known to be an object, an array, or neither. So a
 // body can be refused before it takes memory.
 type reader struct{ text []byte } // what is left of it
 
@@ -75,10 +76,14 @@ const valid = "valid JSON"
 
 // next returns the next byte that is not space; 0 at the end.
 func (r *reader) next() byte {
-	if r.text = bytes.TrimLeft(r.text, " \t\r\n"); len(r.text) == 0 {
-		return 0
+	for i, c := range r.text {
+		if c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			r.text = r.text[i:]
+			return c
+		}
 	}
-	return r.text[0]
+	r.text = nil
+	return 0
 }
 
 // take reads a byte.
@@ -98,8 +103,8 @@ func (r *reader) unlike(what string) error {
 	return fmt.Errorf(": it must be %s", what)
 }
 
-// value reads a text, a number, true, false or null, and returns it as it is written.
-func (r *reader) value() ([]byte, error) {
+// value reads a text, a number, true, false or null, and returns it as it is written; "" if there is none.
+func (r *reader) value() []byte {
 	n := 0
 	if r.next() == '"' {
 		for n = 1; n < len(r.text) && r.text[n] != '"'; n++ {
@@ -108,17 +113,15 @@ func (r *reader) value() ([]byte, error) {
 			}
 		}
 		if n++; n > len(r.text) {
-			return nil, io.ErrUnexpectedEOF
+			r.text = nil
+			return nil
 		}
 	} else if n = bytes.IndexAny(r.text, "[]{},: \t\r\n"); n < 0 {
 		n = len(r.text)
 	}
-	if n == 0 {
-		return nil, r.unlike("a text, a number, true, false or null")
-	}
 	raw := r.text[:n]
 	r.text = r.text[n:]
-	return raw, nil
+	return raw
 }
 
 // each reads an object or an array, whose elements do reads.
@@ -161,9 +164,9 @@ func list[T any](name string, into *[]T, read func(*reader, *T) error) func(*rea
 // object reads an object.
 func object(r *reader, f fields) error {
 	return r.each('{', '}', "an object", func() error {
-		raw, err := r.value()
-		if err != nil {
-			return err
+		raw := r.value()
+		if len(raw) == 0 {
+			return r.unlike(valid)
 		}
 		name, ok := plain(raw)
 		if !ok {
@@ -194,7 +197,7 @@ func object(r *reader, f fields) error {
 // named returns the error of a field.
 func named(name string, err error) error {
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf(".%s: it must be %s, and is a JSON %s", name, kindOf(typed), typed.Value)
+		return fmt.Errorf(".%s: it must be %s, and is a JSON %s", name, kindOf(typed.Type), typed.Value)
 	}
 	if text := err.Error(); text != "" && strings.ContainsRune("[.:", rune(text[0])) {
 		return fmt.Errorf(".%s%w", name, err)
@@ -202,11 +205,11 @@ func named(name string, err error) error {
 	return fmt.Errorf(".%s: %w", name, err)
 }
 
-func kindOf(e *json.UnmarshalTypeError) string {
-	switch t := e.Type.String(); {
-	case strings.HasPrefix(t, "int"):
+func kindOf(t reflect.Type) string {
+	switch name := strings.TrimLeft(t.String(), "*"); {
+	case strings.HasPrefix(name, "int"):
 		return "a whole number"
-	case t == "bool":
+	case name == "bool":
 		return "true or false"
 	}
 	return "a string"

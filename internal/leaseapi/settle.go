@@ -20,7 +20,7 @@ func ReadRenewals(body []byte) (r []store.Renewal, err error) {
 func readRenewal(in *reader, r *store.Renewal) error {
 	var k keyed
 	var ttl *int64
-	if err := object(in, k.fields(fields{{"ttl_ms", &ttl}, {"progress", &r.Progress}})); err != nil {
+	if err := object(in, k.fields(field{"ttl_ms", &ttl}, field{"progress", &r.Progress})); err != nil {
 		return err
 	}
 	r.TTL = DefaultTTL
@@ -44,7 +44,7 @@ func readSettlement(r *reader, s *store.Settlement) error {
 	var k keyed
 	var outcome *string
 	var retention *int64
-	if err := object(r, k.fields(fields{{"outcome", &outcome}, {"data", &s.Data}, {"retention_ms", &retention}})); err != nil {
+	if err := object(r, k.fields(field{"outcome", &outcome}, field{"data", &s.Data}, field{"retention_ms", &retention})); err != nil {
 		return err
 	}
 	if outcome != nil {

@@ -31,9 +31,11 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem)
 		return nil, problemMedia.with("It must not be compressed.")
 	}
 	most := s.config.MaxBody
-	tooLarge := problemTooLarge.with("The body is longer than " + quantity.SizeText(most) + ", the server's --max-body.")
+	tooLarge := func() *problem {
+		return problemTooLarge.with("The body is longer than " + quantity.SizeText(most) + ", the server's --max-body.")
+	}
 	if r.ContentLength > most {
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
 	size := r.ContentLength
 	if size < 0 || size > firstPart {
@@ -51,7 +53,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *problem)
 		case !s.take(x, bodyMemory*int64(n)):
 			return nil, s.noMemory("bodies")
 		case int64(len(body)) > most:
-			return nil, tooLarge
+			return nil, tooLarge()
 		case err == io.EOF:
 			return body, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
