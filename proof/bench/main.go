@@ -89,7 +89,7 @@ var comparisons = []comparison{
 	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 2", run: compareProxies(again)},
 	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
 	{group: "proxy", name: "proxy: first request, with ten pages for operators open / with none", goal: "≥ 0.97", run: proxyPages},
-	{group: "serve", name: "`dibs serve` in memory, claim+settle by 64 connections / bare handler with the same answers", goal: "≥ 0.7", run: servedBare},
+	{group: "serve", name: "`dibs serve` in memory: claim+settle by 64 connections / bare handler with the same answers", goal: "≥ 0.7", run: servedBare},
 	{group: "serve", name: "`dibs serve` on Redis, claim+settle by 64 connections / etcd's JSON gateway, lock+unlock", goal: "≥ 1", run: servedEtcd(nil)},
 	{group: "serve", name: "the same on Redis with `appendfsync always` / etcd's JSON gateway", goal: "≥ 1", run: servedEtcd(&servertest.RedisOptions{Persistence: servertest.AOF})},
 	{group: "serve", name: "`dibs serve` on Redis, one caller on a Unix socket: what a call takes longer than in process, p50", goal: "≤ 0.15 ms", run: servedLatency},
