@@ -17,12 +17,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from .aio import AsyncClient, AsyncLease
+from .aio import AsyncClient
 from .client import Client
 from .errors import (Busy, Closed, Done, Error, Forbidden, Full, Held, Holder, Lost, Mismatch, NotKept, Overloaded, Refused, Remembered, TooLarge,
                      Unauthorized, Unavailable, Unknown, Unrecorded, WrongTransaction)
 from .hooks import Event
-from .lease import Lease
+from .lease import AsyncLease, Lease
 from .once import OnceResult
 from .options import MIN_TTL, PLACE, RETENTION, TIMEOUT, TTL, Duration, Options
 

@@ -14,7 +14,8 @@ import math
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from . import clock
 from .clock import Bell
@@ -25,51 +26,34 @@ from .step import Answer, Ask
 if TYPE_CHECKING:
     import asyncio
 
-    from .undo import Undoer
-
 MOST = 1024  # elements of a call
 BYTES = 1 << 18  # of the data in them
 SLOW = 0.1  # a batch that takes longer holds up no others
 
 
-class Item:
-    """One element on its way through a batch."""
+def group_of(ask: Ask) -> Any:
+    """Return what is the same in all of a call: a namespace that is refused would refuse the others, and a
+    large record would hold them up."""
+    return ask.verb, ask.element.get("namespace"), "max_age_ms" in ask.element
 
-    def __init__(self, ask: Ask, timeout: float) -> None:
-        self.verb, self.element, self.ends = ask.verb, ask.element, clock.now() + timeout
-        # A large record would hold up the others, and a namespace that is refused would refuse them.
-        self.group = ask.verb, ask.element.get("namespace"), "max_age_ms" in ask.element
-        self.size = len(ask.element.get("data", "")) + len(ask.element.get("progress", ""))
-        self.outcome: Answer | Error | None = None
-        self.sent = self.done = self.left = False
-        self.bell: Bell | None = None  # of a thread
-        self.future: asyncio.Future[Answer] | None = None  # of a task
-        self.timer: asyncio.TimerHandle | None = None
-        ask.attempt.item = self
 
-    def result(self) -> Answer:
-        assert self.outcome is not None
-        if isinstance(self.outcome, Error):
-            raise self.outcome
-        return self.outcome
+def size_of(ask: Ask) -> int:
+    return len(ask.element.get("data", "")) + len(ask.element.get("progress", ""))
 
-    def leave(self) -> bool:
-        """Take it back, and report whether it is under way: then what it asks for may be done later."""
-        self.left = True
-        return self.sent and not self.done
 
-    def late(self) -> Error:
-        """Take it back because its time is over."""
-        return as_silent(Unavailable(f"dibs: {self.verb}: no server answered in time"), self.leave())
+def late(ask: Ask) -> Error:
+    """Take it back because its time is over."""
+    return as_silent(Unavailable(f"dibs: {ask.verb}: no server answered in time"), ask.leave())
 
-    def tell(self, future: asyncio.Future[Answer]) -> None:
-        """Give the task its result."""
-        if future.done() or self.outcome is None:
-            return
-        if isinstance(self.outcome, Error):
-            future.set_exception(self.outcome)
-        else:
-            future.set_result(self.outcome)
+
+def tell(ask: Ask, future: asyncio.Future[Answer]) -> None:
+    """Give the task its result."""
+    if future.done() or ask.outcome is None:
+        return
+    if isinstance(ask.outcome, Error):
+        future.set_exception(ask.outcome)
+    else:
+        future.set_result(ask.outcome)
 
 
 class Alone:
@@ -84,9 +68,10 @@ NOBODY = weakref.ref(Alone())
 class Batcher:
     """Makes calls of one element each, or of many."""
 
-    def __init__(self, servers: Servers, undoer: Undoer, timeout: float) -> None:
-        self._servers, self._undoer, self._timeout = servers, undoer, timeout
-        self._queue: collections.deque[Item] = collections.deque()
+    def __init__(self, servers: Servers, timeout: float, came_late: Callable[[], None]) -> None:
+        self._servers, self._timeout = servers, timeout
+        self._came_late = came_late  # called after a batch in which an answer has no caller any more
+        self._queue: collections.deque[Ask] = collections.deque()
         self._bell = Bell()
         self._alone = NOBODY
         self._since: dict[int, float] = {}  # by thread: since when its batch is under way
@@ -98,72 +83,74 @@ class Batcher:
         self._bell.ring()
 
     def ask(self, ask: Ask) -> Answer:
-        timeout = self._timeout if ask.timeout is None else ask.timeout
         if self._queue or self._since or self._alone() is not None:
-            return self._wait(Item(ask, timeout))
+            return self._wait(ask)
         alone = Alone()
         self._alone = weakref.ref(alone)
         try:
-            answers, sent, again = self._servers.call(ask.verb, [ask.element], timeout=timeout)
+            answers, sent, again = self._servers.call(ask.verb, [ask.element], timeout=ask.timeout)
             return Answer(answers[0], sent, again)
         finally:
             self._alone = NOBODY
 
-    def _wait(self, item: Item) -> Answer:
-        item.bell = Bell()
-        self._queue.append(item)
-        self._bell.ring()
+    def _put(self, ask: Ask) -> None:
+        ask.ends = clock.now() + (self._timeout if ask.timeout is None else ask.timeout)
+        self._queue.append(ask)
         if self._stopped:
-            self._hurry(item)
-        while not item.done:
-            left = item.ends - clock.now()
+            self._hurry(ask)
+
+    def _wait(self, ask: Ask) -> Answer:
+        bell = ask.bell = Bell()
+        self._put(ask)
+        self._bell.ring()
+        while not ask.done:
+            left = ask.ends - clock.now()
             if left <= 0:
-                late = item.late()
-                if item.outcome is None:
-                    raise late
+                error = late(ask)
+                ask.outcome = ask.outcome or error  # the answer may have come just now
                 break
-            if not item.bell.wait(min(left, SLOW)):
-                self._hurry(item)
-        return item.result()
+            if not bell.wait(min(left, SLOW)):
+                self._hurry(ask)
+        assert ask.outcome is not None
+        if isinstance(ask.outcome, Error):
+            raise ask.outcome
+        return ask.outcome
 
     async def ask_async(self, ask: Ask) -> Answer:
         import asyncio  # here, because it takes longer than all else
-        item = Item(ask, self._timeout if ask.timeout is None else ask.timeout)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        item.future = future
-        item.timer = loop.call_later(SLOW, self._look, loop, item)
-        self._queue.append(item)
-        if self._stopped:
-            self._hurry(item)
-        elif loop not in self._rings:  # once for all tasks that ask now
+        ask.future = future
+        ask.timer = loop.call_later(SLOW, self._look, loop, ask)
+        self._put(ask)
+        if loop not in self._rings:  # once for all tasks that ask now
             self._rings.add(loop)
             loop.call_soon(self._ring, loop)
         try:
             return await future
         finally:
-            item.timer.cancel()
+            ask.timer.cancel()
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._rings.discard(loop)
         self._bell.ring()
 
-    def _look(self, loop: asyncio.AbstractEventLoop, item: Item) -> None:
-        """See to the item of a task that has no answer yet."""
-        left, future = item.ends - clock.now(), item.future
+    def _look(self, loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
+        """See to a task that has no answer yet."""
+        left, future = ask.ends - clock.now(), ask.future
         if left <= 0 and future is not None:
-            late = item.late()
-            item.outcome = item.outcome or late  # the answer may have come just now
-            item.tell(future)
-        elif not item.done:
-            self._hurry(item)
-            item.timer = loop.call_later(min(left, SLOW), self._look, loop, item)
+            error = late(ask)
+            ask.outcome = ask.outcome or error  # the answer may have come just now
+            tell(ask, future)
+        elif not ask.done:
+            self._hurry(ask)
+            ask.timer = loop.call_later(min(left, SLOW), self._look, loop, ask)
 
-    def _hurry(self, item: Item) -> None:
+    def _hurry(self, ask: Ask) -> None:
         """Send what waits behind a batch that takes long, or for a thread that has ended."""
         now = clock.now()
         last = max(list(self._since.values()), default=-math.inf if self._stopped else now)
-        if not item.sent and now - last >= SLOW:
+        if not ask.sent and now - last >= SLOW:
             more = threading.Thread(target=self._drain, name="dibs batch", daemon=True)
             self._since[-1] = now  # so that no other caller starts one
             try:
@@ -180,61 +167,58 @@ class Batcher:
         me = threading.get_ident()
         while True:
             time.sleep(0)  # callers that were just answered ask first, and their next calls join this batch
-            items = self._take()
-            if items:
+            asks = self._take()
+            if asks:
                 self._since[me] = clock.now()
             self._since.pop(-1, None)
-            if not items:
+            if not asks:
                 return
             try:
-                self._send(items)
+                timeout = max(ask.ends for ask in asks) - clock.now()
+                outcomes = self._servers.call_all(asks[0].verb, [ask.element for ask in asks], timeout)
+                for ask, outcome in zip(asks, outcomes):
+                    ask.outcome = outcome
+                self._finish(asks)
             finally:
                 del self._since[me]
 
-    def _take(self) -> list[Item]:
-        items: list[Item] = []
-        others: list[Item] = []
-        size = 0
-        while len(items) < MOST:
+    def _take(self) -> list[Ask]:
+        asks: list[Ask] = []
+        others: list[Ask] = []
+        size, group = 0, None
+        while len(asks) < MOST:
             try:
-                item = self._queue.popleft()
+                ask = self._queue.popleft()
             except IndexError:
                 break
-            if items and (item.group != items[0].group or size + item.size > BYTES):
-                others.append(item)
+            if asks and (group_of(ask) != group or size + size_of(ask) > BYTES):
+                others.append(ask)
                 continue
-            item.sent = True  # before the look at left, and leave looks in the other order
-            if item.left:
-                self._finish([item])
+            ask.sent = True  # before the look at left, and leave looks in the other order
+            if ask.left:
+                self._finish([ask])
             else:
-                items.append(item)
-                size += item.size
+                asks.append(ask)
+                size, group = size + size_of(ask), group_of(ask)
         self._queue.extendleft(reversed(others))
-        return items
+        return asks
 
-    def _send(self, items: list[Item]) -> None:
-        timeout = max(item.ends for item in items) - clock.now()
-        outcomes = self._servers.call_all(items[0].verb, [item.element for item in items], timeout)
-        for item, outcome in zip(items, outcomes):
-            item.outcome = outcome
-        self._finish(items)
-
-    def _finish(self, items: list[Item]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[Item, asyncio.Future[Answer]]]] = {}
-        for item in items:
-            item.done = True
-            if item.bell is not None:
-                item.bell.ring()
-            elif item.future is not None:
-                loops.setdefault(item.future.get_loop(), []).append((item, item.future))
-                item.future = None  # if the loop is closed nothing keeps the task, so that its claim is undone
+    def _finish(self, asks: list[Ask]) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Ask, asyncio.Future[Answer]]]] = {}
+        for ask in asks:
+            ask.done = True
+            if ask.bell is not None:
+                ask.bell.ring()
+            elif ask.future is not None:
+                loops.setdefault(ask.future.get_loop(), []).append((ask, ask.future))
+                ask.future = None  # if the loop is closed nothing keeps the task, so that its claim is undone
         for loop, told in loops.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(tell_all, told)
-        if any(item.left for item in items):
-            self._undoer.look()
+        if any(ask.left for ask in asks):
+            self._came_late()
 
 
-def tell_all(told: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-    for item, future in told:
-        item.tell(future)
+def tell_all(told: list[tuple[Ask, asyncio.Future[Answer]]]) -> None:
+    for ask, future in told:
+        tell(ask, future)

@@ -2,56 +2,52 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import math
 import random
-from typing import TYPE_CHECKING, Any
 
 from .attempt import Attempt
-from .clock import Tries
-from .errors import (Busy, Error, Held, Mismatch, Overloaded, Unavailable, error_of, gone, problem_of, refusal)
-from .lease import PATIENCE, Lease
-from .options import Key
-from .step import Answer, Ask, Pause, Steps
-from .ticket import write_ticket
+from .core import Core
+from .errors import Busy, Done, Error, Held, Lost, Mismatch, Overloaded, Refused, Unavailable, Unknown
+from .options import Duration, Key
+from .process import Process
+from .step import Answer, Pause, Steps, Tries
+from .ticket import read_ticket, write_ticket
 from .undo import FROZEN
 
-if TYPE_CHECKING:
-    from .client import Client
-    from .process import Process
-
 POLL = 20.0  # the longest call that waits
+PATIENCE = 10.0  # how long what was waited or worked for is asked again
 
 
-def take(client: Client, lease: Lease, renew: bool = True) -> Steps[None]:
+def take(core: Core, attempt: Attempt, renew: bool = True) -> Steps[None]:
     """Take the lease, or raise and leave nothing of it behind."""
-    attempt = lease._attempt
-    process = attempt.process = client._here()
+    process = core._here()
+    attempt.pid = process.pid
     start = attempt.clock.now()
     try:
         process.waits.add(attempt)
-        answer, asked = yield from wait(client, process, attempt)
-        attempt.grant(answer.element, answer.sent)
+        answer, asked = yield from wait(core, attempt)
+        attempt.grant(answer)
         if renew:
             process.renewer.add(attempt)
-        if attempt.given_up:
-            raise gone(attempt)
     except BaseException as e:
-        attempt.give_up()
+        process.give_up(attempt)
         if attempt.place and isinstance(e, Mismatch):  # the place could never be redeemed
             process.undoer.settle(attempt, {"outcome": "release"}, place=True)
         if isinstance(e, Held):
-            attempt.hooks.tell("skipped", attempt, seconds=e.waited, error=e)
+            attempt.tell("skipped", e.waited, error=e)
         elif isinstance(e, Unavailable):
-            attempt.hooks.tell("unavailable", attempt, error=e)
+            attempt.tell("unavailable", error=e)
         raise
     finally:
         process.waits.discard(attempt)
         if process.closing:
             process.undoer.look()
-    attempt.hooks.tell("waited" if asked > 1 else "acquired", attempt, seconds=attempt.clock.now() - start)
+    attempt.tell("waited" if asked > 1 else "acquired", attempt.clock.now() - start)
 
 
-def wait(client: Client, process: Process, attempt: Attempt) -> Steps[tuple[Answer, int]]:
+def wait(core: Core, attempt: Attempt) -> Steps[tuple[Answer, int]]:
     """Ask until the attempt is granted, refused or given up, and return the answer and how often it was
     held before."""
     clock = attempt.clock
@@ -60,15 +56,13 @@ def wait(client: Client, process: Process, attempt: Attempt) -> Steps[tuple[Answ
     ends = math.inf if attempt.wait is None else start + attempt.wait
     poll, pause, asked = 0.0, 0.01, 1
     while True:
-        if attempt.given_up:
-            raise gone(attempt)
-        client._here()
+        core._here()
         try:
             answer = yield from ask(attempt, "try" if once else "queue", poll)
             heard = clock.now()  # busy, too, is an answer
-            kind, detail = problem_of(answer.element)
-            if kind is not None:
-                raise error_of(kind, detail, attempt)
+            error = attempt.error_of(answer)
+            if error is not None:
+                raise error
             pause = 0.01
             state = answer.element.get("state")
             if state == "granted":
@@ -79,10 +73,10 @@ def wait(client: Client, process: Process, attempt: Attempt) -> Steps[tuple[Answ
                 poll = 0.0
                 continue
             if state != "held" or once or heard >= ends:
-                raise refusal(attempt, answer.element, client, heard - start)
+                raise refusal(core, attempt, answer, heard - start)
             poll, asked = min(ends - heard, POLL), asked + 1
         except (Unavailable, Busy, Overloaded) as e:
-            client._here()
+            core._here()
             if poll and isinstance(e, Unavailable):
                 heard = clock.now()  # until then the server waited on purpose
             pause = min(pause * 2, 1.0)
@@ -97,12 +91,33 @@ def wait(client: Client, process: Process, attempt: Attempt) -> Steps[tuple[Answ
         yield Pause(again)
 
 
+def refusal(core: Core, attempt: Attempt, answer: Answer, waited: float = 0.0) -> Error:
+    """Return the error of an answer that is not a grant."""
+    key, name, element = attempt.key, attempt.shown(), answer.element
+    state = element.get("state")
+    if state == "held":
+        left = element.get("left_ms", 0) / 1000
+        text = f"after waiting {waited:.3f} s" if attempt.wait else f"for {left:.3f} s more at most unless it is renewed"
+        held = Held(f"dibs: the key {name} is held, {text}", key=key, left=left, ahead=element.get("ahead", 0), waited=waited)
+        held._look = functools.partial(core._holder_of, attempt)
+        return held
+    if state == "done":
+        record = element.get("record", {})
+        return Done(f"dibs: the key {name} is done", key=key, record=base64.b64decode(record.get("data") or ""), age=record.get("age_ms", 0) / 1000)
+    if state == "mismatch":
+        return Mismatch(f"dibs: the key {name} was used with another fingerprint", key=key)
+    if state == "unknown":
+        return Unknown(f"dibs: the outcome of the attempt {element.get('id')} on the key {name} is unknown; an operator must resolve it",
+                       key=key, id=element.get("id", ""))
+    return Refused(f"dibs: the key {name}: the server answers with the state {state!r}", key=key)
+
+
 def ask(attempt: Attempt, mode: str, poll: float = 0.0) -> Steps[Answer]:
     """Send the claim once and note what it may have at the store."""
     before = attempt.open, attempt.silent
     attempt.open, attempt.silent = True, attempt.clock.now()
     try:
-        answer: Answer = yield Ask("claim", attempt.wire(mode), attempt, poll)
+        answer: Answer = yield attempt.ask("claim", attempt.claim(mode), poll)
     except Error as e:
         if not e._unanswered:  # nothing was done
             attempt.open, attempt.silent = before
@@ -114,86 +129,87 @@ def ask(attempt: Attempt, mode: str, poll: float = 0.0) -> Steps[Answer]:
     return answer
 
 
-def ask_retrying(client: Client, attempt: Attempt, mode: str) -> Steps[dict[str, Any]]:
+def ask_retrying(core: Core, attempt: Attempt, mode: str) -> Steps[Answer]:
     """Ask once, and again for a second if the server is away."""
     tries = Tries(attempt.clock, 1.0)
-    attempt.process = client._here()
+    attempt.pid = core._here().pid
     while True:
         try:
             answer = yield from ask(attempt, mode)
-            kind, detail = problem_of(answer.element)
-            if kind is not None:
-                raise error_of(kind, detail, attempt)
-            return answer.element
-        except (Unavailable, Busy, Overloaded):
-            pause = tries.next()
-            if pause is None:
-                raise
-        yield Pause(pause)
+            error = attempt.error_of(answer)
+            if error is not None:
+                raise error
+            return answer
+        except Error as e:
+            pause = tries.next(e)
+        yield pause
 
 
-def held(client: Client, key: Key) -> Steps[bool]:
-    attempt = client._attempt(key)
-    answer = yield from ask_retrying(client, attempt, "look")
-    if answer.get("state") not in ("held", "free"):
-        raise refusal(attempt, answer, client)
-    return bool(answer["state"] == "held")
+def held(core: Core, key: Key) -> Steps[bool]:
+    attempt = core._attempt(key)
+    answer = yield from ask_retrying(core, attempt, "look")
+    state = answer.element.get("state")
+    if state not in ("held", "free"):
+        raise refusal(core, attempt, answer)
+    return bool(state == "held")
 
 
-def namespace_of(client: Client, key: Key) -> Steps[str]:
+def namespace_of(core: Core, key: Key) -> Steps[str]:
     """Return the namespace of a key: if the credential decides it, the server says it."""
-    if client._own is None:
-        answer = yield from ask_retrying(client, client._attempt(key), "look")
-        client._own = answer.get("namespace") or ""
-    return client._own
+    if core._own is None:
+        answer = yield from ask_retrying(core, core._attempt(key), "look")
+        core._own = answer.element.get("namespace") or ""
+    return core._own
 
 
-def ask_place(client: Client, attempt: Attempt) -> Steps[None]:
+def ask_place(core: Core, attempt: Attempt) -> Steps[None]:
     """Reserve a place."""
     try:
-        answer = yield from ask_retrying(client, attempt, "reserve")
+        answer = yield from ask_retrying(core, attempt, "reserve")
     finally:
         if attempt.silent > -math.inf:
-            client._silent[attempt.token] = attempt.silent
-            for token, silent in list(client._silent.items()):
+            core._silent[attempt.token] = attempt.silent
+            for token, silent in list(core._silent.items()):
                 if silent < attempt.clock.now() - FROZEN:
-                    client._silent.pop(token, None)
-    if answer.get("state") != "held" or not answer.get("queued"):
-        raise refusal(attempt, answer, client)
+                    core._silent.pop(token, None)
+    if answer.element.get("state") != "held" or not answer.element.get("queued"):
+        raise refusal(core, attempt, answer)
 
 
-def reserve(client: Client, lease: Lease) -> Steps[str]:
+def reserve(core: Core, attempt: Attempt) -> Steps[str]:
     """Reserve a place and return its ticket, or raise and leave nothing of it behind."""
-    attempt = lease._attempt
     try:
-        yield from ask_place(client, attempt)
-        ticket = write_ticket(attempt)
-        if attempt.given_up:
-            raise gone(attempt)
-        attempt.settled = True  # its end is that of the ticket
-        return ticket
+        yield from ask_place(core, attempt)
+        return write_ticket(attempt)
     except BaseException:
-        attempt.give_up()
+        core._give_up(attempt)
         raise
 
 
-def cancel(client: Client, attempt: Attempt) -> Steps[None]:
+def prolong(core: Core, ticket: str, ttl: Duration, grace: Duration | None) -> Steps[None]:
+    """Make a reserved place last."""
+    token, namespace, key = read_ticket(ticket)
+    attempt = core._attempt(key, namespace=namespace, token=token, grace=grace, place_ttl=ttl)
+    core._here().undoer.claims(token)
+    return ask_place(core, attempt)
+
+
+def cancel(core: Core, ticket: str) -> Steps[None]:
     """Give a reserved place back."""
-    attempt.process = process = client._here()
-    tries = Tries(attempt.clock, client.timeout)
+    token, namespace, key = read_ticket(ticket)
+    attempt, process = core._attempt(key, namespace=namespace, token=token), core._here()
+    tries = Tries(attempt.clock, process.timeout)
     repeated = False
     while True:
         try:
-            answer: Answer = yield Ask("settle", {**attempt.named(), "outcome": "release"}, attempt)
-            kind, detail = problem_of(answer.element)
-            if kind in (None, "lost"):
-                process.undoer.settled(attempt.named(), client._silent.get(attempt.token, -math.inf))
-            if kind is not None and not (kind == "lost" and (answer.again or repeated)):
-                raise error_of(kind, detail, attempt)
+            answer: Answer = yield attempt.ask("settle", {"outcome": "release"})
+            error = attempt.error_of(answer)
+            if error is None or isinstance(error, Lost):
+                process.undoer.settled(attempt)
+            if error is not None and not (isinstance(error, Lost) and (answer.again or repeated)):
+                raise error
             return
-        except (Unavailable, Busy, Overloaded) as e:
+        except Error as e:
             repeated = repeated or e._unanswered
-            pause = tries.next()
-            if pause is None:
-                raise
-        yield Pause(pause)
+            pause = tries.next(e)
+        yield pause

@@ -1,10 +1,9 @@
-"""Time: the clock of leases, a bell that wakes a thread, and the pace of tries."""
+"""Time: the clock of leases, and a bell that wakes a thread."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -39,18 +38,3 @@ class Bell:
     def wait(self, seconds: float) -> bool:
         """Wait until it rings, or for this many seconds, and report whether it rang."""
         return self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
-
-
-class Tries:
-    """Paces the tries of one call: pauses double from 20 ms to 1 s, half of each is random."""
-
-    def __init__(self, clock: Clock, patience: float) -> None:
-        self._clock = clock
-        self._ends = clock.now() + patience
-        self._pause = 0.01
-
-    def next(self) -> float | None:
-        """Return how long to pause before the next try, or None if that would be too late."""
-        self._pause = min(self._pause * 2, 1.0)
-        pause = self._pause * random.uniform(0.5, 1.0)
-        return None if self._clock.now() + pause > self._ends else pause

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import copy
-import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .options import Key
-
-if TYPE_CHECKING:
-    from .attempt import Attempt
-    from .client import Client
 
 E = TypeVar("E", bound="Error")
 
@@ -191,43 +185,6 @@ def copy_of(error: Error) -> Error:
     return copied
 
 
-def problem_of(answer: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Return the type and the detail of an element's error."""
-    error = answer.get("error")
-    return (error.get("type"), error.get("detail")) if isinstance(error, dict) else (None, None)
-
-
-def error_of(kind: str | None, detail: str | None, attempt: Attempt) -> Error:
-    """Return the error of an element."""
-    kinds: dict[str | None, type[Error]] = {"lost": Lost, "busy": Busy, "full": Full, "too_large": TooLarge}
-    return kinds.get(kind, Refused)(f"dibs: the key {attempt.shown()}: {plain(detail or kind)}", key=attempt.key)
-
-
 def plain(message: object) -> str:
     """Return a message that stands inside another one."""
     return str(message).removeprefix("dibs: ")
-
-
-def gone(attempt: Attempt) -> Error:
-    return Error(f"dibs: the caller of the key {attempt.shown()} went away", key=attempt.key)
-
-
-def refusal(attempt: Attempt, answer: dict[str, Any], client: Client, waited: float = 0.0) -> Error:
-    """Return the error of an answer that is not a grant."""
-    name, state = attempt.shown(), answer.get("state")
-    if state == "held":
-        left = answer.get("left_ms", 0) / 1000
-        text = f"after waiting {waited:.3f} s" if attempt.wait else f"for {left:.3f} s more at most unless it is renewed"
-        held = Held(f"dibs: the key {name} is held, {text}", key=attempt.key, left=left, ahead=answer.get("ahead", 0), waited=waited)
-        held._look = functools.partial(client._holder_of, attempt)
-        return held
-    if state == "done":
-        record = answer.get("record", {})
-        return Done(f"dibs: the key {name} is done", key=attempt.key, record=base64.b64decode(record.get("data") or ""),
-                    age=record.get("age_ms", 0) / 1000)
-    if state == "mismatch":
-        return Mismatch(f"dibs: the key {name} was used with another fingerprint", key=attempt.key)
-    if state == "unknown":
-        return Unknown(f"dibs: the outcome of the attempt {answer.get('id')} on the key {name} is unknown; an operator must resolve it",
-                       key=attempt.key, id=answer.get("id", ""))
-    return Refused(f"dibs: the key {name}: the server answers with the state {state!r}", key=attempt.key)

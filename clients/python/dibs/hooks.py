@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .options import Key
-
-if TYPE_CHECKING:
-    from .attempt import Attempt
 
 logger = logging.getLogger("dibs")
 logger.addHandler(logging.NullHandler())
@@ -41,24 +38,3 @@ class Event(NamedTuple):
 
 
 Hook = Callable[[Event], None]
-
-
-class Hooks:
-    """Tells the log and the function of the caller."""
-
-    def __init__(self, hook: Hook | None = None) -> None:
-        self._hook = hook
-
-    def tell(self, kind: str, attempt: Attempt, seconds: float = 0.0, outcome: str = "", error: Exception | None = None) -> None:
-        level, text = TEXTS[kind]
-        if logger.isEnabledFor(level):
-            logger.log(level, text, {"key": attempt.shown(), "seconds": seconds, "outcome": outcome, "error": error})
-        if self._hook is None:
-            return
-        try:
-            self._hook(Event(kind, attempt.key, attempt.id, seconds, outcome, error))
-        except Exception:  # what it does must not change what becomes of the key
-            logger.exception("the hook failed")
-
-
-SILENT = Hooks()

@@ -7,19 +7,18 @@ import functools
 import json
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .attempt import Attempt
 from .block import Hold
+from .core import Core
 from .errors import (Busy, Done, Error, Lost, NotKept, Overloaded, Refused, Remembered, TooLarge, Unavailable, Unrecorded,
                      WrongTransaction, plain)
-from .lease import Lease
+from .lease import BaseLease, L
 from .options import Remember
 from .step import Call, Steps
 from .transaction import begin
 
-if TYPE_CHECKING:
-    from .client import Client
 
 class OnceResult(NamedTuple):
     """A result of once, and whether an earlier call has made it: what with_origin=True returns."""
@@ -103,10 +102,10 @@ def returned(result: Any) -> Any:
     return result
 
 
-def once(client: Client, attempt: Attempt, fn: Callable[[Lease], Any], connection: Any, retention: float, remember: Remember,
+def once(core: Core, attempt: Attempt, kind: type[L], fn: Callable[[L], Any], connection: Any, retention: float, remember: Remember,
          rerun: bool) -> Steps[OnceResult]:
     """Run fn under the key unless that was done before."""
-    hold = Hold(client, attempt)
+    hold = Hold(core, attempt, kind)
     lease = hold.begin()
     try:
         yield from hold.enter(lease)
@@ -114,9 +113,9 @@ def once(client: Client, attempt: Attempt, fn: Callable[[Lease], Any], connectio
         return OnceResult(read_record(done, attempt), True)
     try:
         if connection is not None:
-            kept = yield from run_in(connection, lease, fn, retention, remember)
+            kept = yield from run_in(connection, lease, functools.partial(fn, lease), retention, remember)
         else:
-            kept = yield from run(lease, fn, retention, remember, rerun)
+            kept = yield from run(lease, functools.partial(fn, lease), retention, remember, rerun)
     except GeneratorExit:  # nobody takes steps any more
         lease._hand_over({"outcome": "release"})
         raise
@@ -127,10 +126,10 @@ def once(client: Client, attempt: Attempt, fn: Callable[[Lease], Any], connectio
     return OnceResult(kept.value, False)
 
 
-def run(lease: Lease, fn: Callable[[Lease], Any], retention: float, remember: Remember, rerun: bool) -> Steps[Kept]:
+def run(lease: BaseLease, fn: Callable[[], Any], retention: float, remember: Remember, rerun: bool) -> Steps[Kept]:
     """Run the function of once, and store its result."""
     try:
-        result = yield Call(functools.partial(fn, lease))
+        result = yield Call(fn)
     except Exception as e:
         if remembers(remember, e):
             yield from keep_result(lease, kept_error(e), retention, rerun)
@@ -140,14 +139,14 @@ def run(lease: Lease, fn: Callable[[Lease], Any], retention: float, remember: Re
     return kept
 
 
-def run_in(connection: Any, lease: Lease, fn: Callable[[Lease], Any], retention: float, remember: Remember) -> Steps[Kept]:
+def run_in(connection: Any, lease: BaseLease, fn: Callable[[], Any], retention: float, remember: Remember) -> Steps[Kept]:
     """Run the function of once in a transaction that settles the lease."""
     kept: Kept | None = None
     settled = False
     try:
-        back = yield from begin(connection, lease)
+        back = yield from begin(connection, lease._attempt)
         try:
-            kept = kept_result((yield Call(functools.partial(fn, lease))))
+            kept = kept_result((yield Call(fn)))
             if kept.why is not None:  # which rolls the transaction back
                 raise rolled_back(lease, kept.why, kept.result) from kept.why
             with lease._settles_in(kept.record, retention, "marked") as statement:
@@ -168,7 +167,7 @@ def run_in(connection: Any, lease: Lease, fn: Callable[[Lease], Any], retention:
     return kept
 
 
-def keep_result(lease: Lease, kept: Kept, retention: float, rerun: bool) -> Steps[None]:
+def keep_result(lease: BaseLease, kept: Kept, retention: float, rerun: bool) -> Steps[None]:
     """Store what the function of once did, or raise NotKept.
 
     If the result cannot be stored, a record says that the function ran, unless rerun is set.
@@ -186,7 +185,7 @@ def keep_result(lease: Lease, kept: Kept, retention: float, rerun: bool) -> Step
     raise not_stored(lease, why, kept.result, rerun) from why
 
 
-def note_run(lease: Lease, why: Exception, record: bytes, retention: float) -> Steps[bool]:
+def note_run(lease: BaseLease, why: Exception, record: bytes, retention: float) -> Steps[bool]:
     """Leave the record that says that the function ran, and report whether nobody runs it again."""
     if not isinstance(why, (Unavailable, Busy, Overloaded)):
         try:
@@ -203,11 +202,11 @@ def note_run(lease: Lease, why: Exception, record: bytes, retention: float) -> S
     return True
 
 
-def rolled_back(lease: Lease, why: Exception, result: Any) -> NotKept:
+def rolled_back(lease: BaseLease, why: Exception, result: Any) -> NotKept:
     return not_stored(lease, why, result, True, ", its transaction was rolled back")
 
 
-def not_stored(lease: Lease, why: Exception, result: Any, rerun: bool, how: str = "") -> NotKept:
+def not_stored(lease: BaseLease, why: Exception, result: Any, rerun: bool, how: str = "") -> NotKept:
     then = "the next caller runs again" if rerun else "later callers get an error that says so"
     return NotKept(f"dibs: the result for the key {lease._attempt.shown()} could not be stored{how}, and {then}: {plain(why)}",
                    key=lease.key, result=result, rerun=rerun)

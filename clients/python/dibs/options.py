@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def read_seconds(value: Duration, name: str) -> float:
+def read_seconds(value: Duration, name: str, least: float = 0.0) -> float:
     """Read a duration: a number of seconds, a timedelta, or a text such as "24h" or "1h30m"."""
     if isinstance(value, datetime.timedelta):
         number = value.total_seconds()
@@ -60,47 +60,47 @@ def read_seconds(value: Duration, name: str) -> float:
         number = float(value)
     else:
         raise TypeError(f"dibs: {name} is {value!r}; it must be a duration, in seconds")
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"dibs: {name} is {value!r}; it must be finite and not negative")
+    if not math.isfinite(number) or number < least:
+        raise ValueError(f"dibs: {name} is {value!r}; it must be finite and at least {least:g} seconds")
     return number
 
 
 def read_ttl(value: Duration) -> float:
-    ttl = read_seconds(value, "ttl")
-    if ttl < MIN_TTL:
-        raise ValueError(f"dibs: ttl is {value!r}; it must be at least {MIN_TTL} seconds")
-    return ttl
+    return read_seconds(value, "ttl", MIN_TTL)
+
+
+def read_keep(value: Duration) -> float:
+    return read_seconds(value, "keep", 0.001)
+
+
+def read_age(value: Duration | None) -> float | None:
+    return value if value is None or value == math.inf else read_seconds(value, "max_age")  # type: ignore[return-value]
+
+
+def read_key(key: Key) -> bytes:
+    """Return the bytes of a key."""
+    if not isinstance(key, (str, bytes)):
+        raise TypeError(f"dibs: a key is a str or bytes, not {type(key).__name__}")
+    try:
+        raw = key.encode() if isinstance(key, str) else key
+    except UnicodeEncodeError:
+        raise ValueError("dibs: the key is a str that UTF-8 does not have") from None
+    if not 1 <= len(raw) <= 512:
+        raise ValueError(f"dibs: the key has {len(raw)} bytes; it must have 1 to 512")
+    return raw
+
+
+def printable(label: str) -> str:
+    return str(label).encode(errors="replace").decode()[:100]
 
 
 def to_ms(seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
-def b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def read_retention(keep: Duration) -> float:
-    retention = read_seconds(keep, "keep")
-    if retention < 0.001:
-        raise ValueError(f"dibs: keep is {keep!r}; it must be at least 1 ms")
-    return retention
-
-
 def interval(seconds: float) -> str:
     return f"{math.ceil(seconds * 1_000_000)} microseconds"
 
 
-def read_age(max_age: Duration | None) -> float | None:
-    return max_age if max_age is None or max_age == math.inf else read_seconds(max_age, "max_age")  # type: ignore[return-value]
-
-
-def read_place_ttl(ttl: Duration) -> float:
-    seconds = read_seconds(ttl, "ttl")
-    if seconds < 0.001:
-        raise ValueError(f"dibs: the ttl of a place is {ttl!r}; it must be at least 1 ms")
-    return seconds
-
-
-def printable(label: str) -> str:
-    return str(label).encode(errors="replace").decode()[:100]
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

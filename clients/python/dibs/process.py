@@ -7,11 +7,11 @@ import inspect
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .address import Address
+from .attempt import Attempt, Settings
 from .batch import Batcher
-from .clock import Clock
 from .errors import Error
 from .renewer import Renewer
 from .servers import Servers
@@ -19,27 +19,25 @@ from .step import Answer, Ask, Call, Pause, Steps, T
 from .undo import Undoer
 from .wire import Response
 
-if TYPE_CHECKING:
-    from .attempt import Attempt
-    from .client import Client
+CLEAN = ("release", "keep")  # the outcomes that end a reserved place
 
 
 class Process:
     """Connections, and the threads that renew, settle in the background and send batches."""
 
-    def __init__(self, address: Address, timeout: float, clock: Clock) -> None:
+    def __init__(self, address: Address, settings: Settings) -> None:
         self.pid = os.getpid()
-        self.clock, self.timeout = clock, timeout
-        self.servers = Servers(address, timeout)
+        self.clock, self.timeout = settings.clock, settings.timeout
+        self.servers = Servers(address, self.timeout)
         self.waits: set[Attempt] = set()  # of callers that wait for a key
         self.closing = False
-        self.renewer = Renewer(self, timeout)
-        self.undoer = Undoer(self, timeout)
-        self.claims = Batcher(self.servers, self.undoer, timeout)
-        self.ends = Batcher(self.servers, self.undoer, timeout)  # settlements, and renewals with progress
+        self.renewer = Renewer(self.clock, self.call_all, self.timeout)
+        self.undoer = Undoer(self.clock, self.call_all, self.timeout, lambda: self.closing and bool(self.waits))
+        self.claims = Batcher(self.servers, self.timeout, self.undoer.look)
+        self.ends = Batcher(self.servers, self.timeout, self.undoer.look)  # settlements, and renewals with progress
 
     def start(self) -> None:
-        for name, run in (("dibs undoer", self.undoer.run), ("dibs renewer", self.renewer.run),
+        for name, run in (("dibs undoer", self._undo), ("dibs renewer", self.renewer.run),
                           ("dibs claims", self.claims.run), ("dibs settlements", self.ends.run)):
             threading.Thread(target=run, name=name, daemon=True).start()
 
@@ -50,10 +48,14 @@ class Process:
         self.ends.stop()
         self.undoer.stop()
 
-    def ended(self) -> None:
-        """Note that the undoer has nothing left to do."""
+    def _undo(self) -> None:
+        self.undoer.run()
         processes.discard(self)
         self.servers.close()
+
+    def flush(self, limit: float) -> bool:
+        """Wait until everything was settled once, or for so many seconds, and report whether it was."""
+        return self.undoer.flush(limit)
 
     def cut(self) -> None:
         """End the calls that wait."""
@@ -67,6 +69,35 @@ class Process:
     def get(self, path: str) -> Response:
         """Ask for a page."""
         return self.servers.get(path)
+
+    # The ends of an attempt. An end is noted after it was handed over, never before: an exception between
+    # the two has it settled twice, which does no harm.
+
+    def hand_over(self, attempt: Attempt, settlement: dict[str, Any]) -> None:
+        """Settle the lease in the background."""
+        self.undoer.settle(attempt, settlement)
+        if attempt.place and settlement["outcome"] in CLEAN:
+            self.undoer.settled(attempt, place=True)
+        attempt.settled = True
+        self.renewer.remove(attempt)
+
+    def ended(self, attempt: Attempt, outcome: str) -> None:
+        """Note that the token was settled. A clean end is that of the reserved place that it redeems, too."""
+        self.undoer.settled(attempt)
+        attempt.silent = float("-inf")
+        if attempt.place and outcome in CLEAN:
+            self.undoer.settled(attempt, place=True)
+        self.renewer.remove(attempt)
+
+    def give_up(self, attempt: Attempt) -> None:
+        """Undo in the background what the token may have, for a caller that never got the lease."""
+        if attempt.open:
+            self.undoer.settle(attempt, {"outcome": "undo"})
+            attempt.open = False
+        attempt.settled = True
+        self.renewer.remove(attempt)
+
+    # The steps of a call.
 
     def run(self, steps: Steps[T]) -> T:
         """Take the steps on this thread."""
@@ -141,16 +172,16 @@ lock = threading.RLock()  # a signal handler may make a call while its thread ma
 processes: set[Process] = set()  # of the clients of this process, until their threads have ended
 
 
-def begin(client: Client) -> Process:
-    """Return what the client has in this process, which is made once."""
-    with lock:
-        process = client._process
-        if process is None or process.pid != os.getpid():
-            process = client._new_process()
-            processes.add(process)
-            process.start()
-            client._process = process
-        return process
+def begin(process: Process) -> Process:
+    """Start its threads, or none of them."""
+    processes.add(process)
+    try:
+        process.start()
+    except BaseException:
+        processes.discard(process)
+        process.stop()
+        raise
+    return process
 
 
 def forked() -> None:
@@ -165,7 +196,7 @@ def forked() -> None:
 def flush_all() -> None:
     ends = time.monotonic() + 2.0
     for process in list(processes):
-        process.undoer.flush(max(ends - time.monotonic(), 0.0))
+        process.flush(max(ends - time.monotonic(), 0.0))
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from .clock import Bell
-from .errors import Error, problem_of
+from .attempt import Attempt
+from .clock import Bell, Clock
+from .errors import Error
 from .options import to_ms
-
-if TYPE_CHECKING:
-    from .attempt import Attempt
-    from .process import Process
+from .servers import CallAll
+from .step import problem_of
 
 MOST = 512  # leases in a call
 
@@ -23,8 +21,8 @@ class Renewer:
     step of a dict.
     """
 
-    def __init__(self, process: Process, timeout: float) -> None:
-        self._process, self._timeout = process, timeout
+    def __init__(self, clock: Clock, call_all: CallAll, timeout: float) -> None:
+        self._clock, self._call_all, self._timeout = clock, call_all, timeout
         self._attempts: dict[str, Attempt] = {}
         self._bell = Bell()
         self._stopped = False
@@ -45,7 +43,7 @@ class Renewer:
     def run(self) -> None:
         while not self._stopped:
             self._wakes = self.work()
-            self._bell.wait(self._wakes - self._process.clock.now())
+            self._bell.wait(self._wakes - self._clock.now())
             self._wakes = math.inf
 
     def work(self) -> float:
@@ -59,10 +57,10 @@ class Renewer:
 
     def _look(self) -> tuple[list[Attempt], float, float]:
         """Return what is due now or soon, how long it may take, and when the next is due."""
-        now = self._process.clock.now()
+        now = self._clock.now()
         live = []
         for attempt in list(self._attempts.values()):
-            if attempt.settled or attempt.lost or attempt.overdue(now):
+            if attempt.settled or attempt.lost or attempt.overdue():
                 self.remove(attempt)
                 attempt.tell_lost()
             else:
@@ -74,9 +72,9 @@ class Renewer:
         return [a for a in live if a.due <= now + a.ttl / 15], patience, first
 
     def _renew(self, attempts: list[Attempt], patience: float) -> None:
-        outcomes = self._process.call_all("renew", [{**a.named(), "ttl_ms": to_ms(a.ttl)} for a in attempts], patience)
+        outcomes = self._call_all("renew", [{**a.named(), "ttl_ms": to_ms(a.ttl)} for a in attempts], patience)
         for attempt, outcome in zip(attempts, outcomes):
-            kind = "busy" if isinstance(outcome, Error) else problem_of(outcome.element)[0]
+            kind, _ = problem_of(outcome)
             if kind is None and not isinstance(outcome, Error):
                 attempt.trust(outcome.sent)
             elif kind != "lost" or not attempt.lose():

@@ -6,6 +6,7 @@ import contextlib
 import json
 import ssl
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from . import clock
@@ -17,11 +18,13 @@ from .wire import Response, Wire, foreign_timeout
 
 IDLE = 30.0  # a connection that was not used for longer is not used again
 FIELDS = {"claim": "claims", "renew": "renewals", "settle": "settlements"}  # of the body of a call
+CallAll = Callable[[str, list[dict[str, Any]], float | None], list[Answer | Error]]  # see Servers.call_all
+encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def body_of(verb: str, elements: list[dict[str, Any]], wait: float) -> str:
     """Return the body of a call, without its end: the server may be told how long its caller listens."""
-    text = f'{{"{FIELDS[verb]}":{json.dumps(elements, separators=(",", ":"))}'
+    text = f'{{"{FIELDS[verb]}":{encode(elements)}'
     return f'{text},"wait_ms":{to_ms(wait)}' if wait > 0 else text
 
 

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .address import Address
+from .attempt import Attempt, Settings
 from .client import Client
 from .clock import Clock
 from .errors import Error, Held, Unavailable
@@ -28,7 +29,6 @@ from .keeper import Key, Store
 from .options import Duration, read_seconds
 from .process import Process, called
 from .step import Answer, Ask, Pause
-from .undo import Undoer
 from .wire import Response
 
 if TYPE_CHECKING:
@@ -151,14 +151,14 @@ class Keeper:
                 self._change()
             return Answer(answer, sent, False)
 
-    def _passes(self, step: Ask, ends: float) -> bool:
+    def _passes(self, attempt: Attempt, ends: float) -> bool:
         """Let time pass for a caller that waits, or report that another one of this process can release the key."""
-        key = Key.of_element(step.element)
+        key = Key(attempt.namespace, attempt.raw)
         if self._store.can_be_released(key, owner_here()):
             return False
-        until = self._store.next_expiry(key, step.element["token"])
-        if step.attempt.wait is None and until is None:
-            raise RuntimeError(f"dibs.testing: the wait for the key {step.attempt.shown()} would never end, because no thread or task of "
+        until = self._store.next_expiry(key, attempt.token)
+        if attempt.wait is None and until is None:
+            raise RuntimeError(f"dibs.testing: the wait for the key {attempt.shown()} would never end, because no thread or task of "
                                "this process can release it; give it a wait")
         self.advance(max(min(ends, until or ends) - self._time.moment, 0.001))
         return True
@@ -182,22 +182,26 @@ class TestClient(Client):
 
     def __init__(self, keeper: Keeper, **options: Any) -> None:
         super().__init__(NAME, **options)
-        self._keeper, self._clock = keeper, keeper._time
+        self._keeper, self._settings = keeper, self._settings._replace(clock=keeper._time)
 
     def _new_process(self) -> Process:
-        return InProcess(self._keeper, self.timeout)
+        return InProcess(self._keeper, self._settings)
 
 
 class InProcess(Process):
     """Asks the keeper. What its threads would do is done in between."""
 
-    def __init__(self, keeper: Keeper, timeout: float) -> None:
-        super().__init__(Address(NAME), timeout, keeper._time)
+    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+        super().__init__(Address(NAME), settings)
         self._keeper = keeper
-        self.undoer = Inline(self, timeout)
 
     def start(self) -> None:
         self._keeper._processes.append(self)
+
+    def flush(self, limit: float) -> bool:
+        with self._keeper._changed:
+            self._keeper._work()
+        return not any(entry.first for entry in self.undoer._entries)
 
     def cut(self) -> None:
         self.closing = True
@@ -237,10 +241,13 @@ class InProcess(Process):
                 if answer.element.get("state") != "held" or self.clock.now() >= ends:
                     return answer
                 left = ends - self.clock.now()
-                if not self._keeper._passes(step, ends) and not self._keeper._changed.wait(left):
+                if not self._keeper._passes(self._waiter(step), ends) and not self._keeper._changed.wait(left):
                     self._keeper.advance(left)  # the others did nothing for so long
                 if self.closing:
                     raise Unavailable("dibs: the client is closed")
+
+    def _waiter(self, step: Ask) -> Attempt:
+        return next(attempt for attempt in self.waits if attempt.asked is step)
 
     async def take_async(self, step: Any) -> Any:
         import asyncio
@@ -257,7 +264,7 @@ class InProcess(Process):
                 answer = self._keeper._answer(step.verb, step.element, owner_here())
                 if answer.element.get("state") != "held" or self.clock.now() >= ends:
                     return answer
-                left, passes = ends - self.clock.now(), self._keeper._passes(step, ends)
+                left, passes = ends - self.clock.now(), self._keeper._passes(self._waiter(step), ends)
                 if not passes:
                     self._keeper._sleepers.append(functools.partial(wake, loop, changed))
             if not passes:
@@ -267,16 +274,6 @@ class InProcess(Process):
                     self._keeper.advance(left)
             if self.closing:
                 raise Unavailable("dibs: the client is closed")
-
-
-class Inline(Undoer):
-    """Settles when the keeper is asked."""
-
-    def flush(self, limit: float) -> bool:
-        if isinstance(self._process, InProcess):
-            with self._process._keeper._changed:
-                self._process._keeper._work()
-        return not any(entry.first for entry in self._entries)
 
 
 def wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ import binascii
 from .attempt import Attempt
 from .options import Key
 
+
 def write_ticket(attempt: Attempt) -> str:
     parts = (bytes.fromhex(attempt.token), attempt.namespace.encode(), attempt.raw)
     return ".".join(["dibs1", *(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)])

@@ -6,14 +6,38 @@ import contextlib
 import functools
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from .attempt import Attempt
 from .errors import Error, Forbidden, Lost, Refused, TooLarge, WrongTransaction
+from .options import b64, interval
 from .step import Call, Steps
 
-if TYPE_CHECKING:
-    from .lease import Lease
+
+@contextlib.contextmanager
+def function(function: str, attempt: Attempt) -> Iterator[str]:
+    """Give the name of a function of the store, and read the errors of its call."""
+    schema, prefix = attempt.settings.schema, attempt.settings.prefix
+    name = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, f"{prefix}_{function}"))
+    try:
+        yield name.replace("%", "%%")
+    except Exception as e:
+        error = function_error(e, name, attempt)
+        if error is None:
+            raise
+        raise error from e
+
+
+@contextlib.contextmanager
+def reserves_in(attempt: Attempt, namespace: str) -> Iterator[tuple[str, list[Any]]]:
+    """Give the statement that reserves a place in a transaction, and read its errors."""
+    grace = None if attempt.grace is None else interval(attempt.grace)
+    owner = f"{str(attempt.owner['host']).replace(' ', '_')} {attempt.owner['pid']} {attempt.owner['label']}".encode()[:255]
+    values = [b64(attempt.raw), interval(attempt.place_ttl), grace, namespace, b64(owner)]
+    with function("reserve_in", attempt) as name:
+        yield f"SELECT {name}(%s::text, %s::text::interval, %s::text::interval, %s::text, %s::text, 'base64')", values
+
 
 def sqlstate(error: Exception) -> str | None:
     state = None
@@ -59,10 +83,10 @@ def psycopg_connection(connection: Any) -> Any:
 ENDED = "dibs: the transaction that settled the key ended before its COMMIT"
 
 
-def begin(connection: Any, lease: Lease) -> Steps[Transaction]:
+def begin(connection: Any, attempt: Attempt) -> Steps[Transaction]:
     """Begin a transaction of its own."""
-    require_idle(connection, lease)
-    begun = Transaction(connection, lease)
+    require_idle(connection, attempt)
+    begun = Transaction(connection, attempt)
     try:
         if begun.explicit:
             yield Call(functools.partial(begun.cursor.execute, "BEGIN"))
@@ -76,8 +100,8 @@ def begin(connection: Any, lease: Lease) -> Steps[Transaction]:
 class Transaction:
     """The transaction in which a lease is settled."""
 
-    def __init__(self, connection: Any, lease: Lease) -> None:
-        self._connection, self._lease = connection, lease
+    def __init__(self, connection: Any, attempt: Attempt) -> None:
+        self._connection, self._attempt = connection, attempt
         self.explicit, self.cursor = connection.autocommit, connection.cursor()
 
     def commit(self) -> Steps[None]:
@@ -87,7 +111,7 @@ class Transaction:
         in it since then, and drivers do not look. The drivers that begin transactions by themselves do
         not notice a COMMIT that is a statement, so such a connection is left in a new one.
         """
-        statements = (f"DO $$BEGIN IF current_setting('dibs.run', true) IS DISTINCT FROM '{self._lease.id}' THEN "
+        statements = (f"DO $$BEGIN IF current_setting('dibs.run', true) IS DISTINCT FROM '{self._attempt.id}' THEN "
                       f"RAISE EXCEPTION USING ERRCODE = 'DIBS2', MESSAGE = '{ENDED}'; END IF; END$$; COMMIT" + ("" if self.explicit else "; BEGIN"))
         try:
             yield Call(functools.partial(self.cursor.execute, statements))
@@ -95,7 +119,7 @@ class Transaction:
             if sqlstate(e) != "DIBS2":
                 raise
             raise WrongTransaction(f"{ENDED}. Something else has used the connection meanwhile; give once one of its own",
-                                   key=self._lease.key) from e
+                                   key=self._attempt.key) from e
         if not self.explicit:
             yield Call(self._connection.rollback)
 
@@ -109,7 +133,7 @@ class Transaction:
                 result.close()
 
 
-def require_idle(connection: Any, lease: Lease) -> None:
+def require_idle(connection: Any, attempt: Attempt) -> None:
     if connection.info.transaction_status != 0:  # IDLE
         raise WrongTransaction("dibs: the connection is in a transaction already; once begins and commits its own, so call it outside, "
-                               "or use complete_in", key=lease.key)
+                               "or use complete_in", key=attempt.key)

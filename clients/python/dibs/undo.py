@@ -6,15 +6,14 @@ import collections
 import math
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from .attempt import Attempt
 from .clock import Bell, Clock
-from .errors import Error, problem_of
-
-if TYPE_CHECKING:
-    from .attempt import Attempt
-    from .batch import Item
-    from .process import Process
+from .errors import Error
+from .servers import CallAll
+from .step import problem_of
 
 FROZEN = 300.0  # how long a server may be frozen, and then carry out a claim that it did not answer
 MOST = 512  # settlements in a call
@@ -25,35 +24,36 @@ class Entry:
     the same token until a moment, because a claim that no server answered may be carried out late.
     """
 
-    def __init__(self, clock: Clock, named: dict[str, Any], settlement: dict[str, Any] | None, expires: float, until: float,
-                 attempt: Attempt | None = None) -> None:
-        self._clock, self.attempt = clock, attempt
+    def __init__(self, attempt: Attempt, settlement: dict[str, Any] | None, expires: float = math.inf, place: bool = False) -> None:
+        self.attempt, self.expires, self.first = attempt, expires, settlement is not None
+        named = attempt.named(attempt.place if place else None)
         self.token = named["token"]
         self.settlement = {**named, **(settlement or {"outcome": "undo"})}
-        self.expires, self.until = expires, until
-        self.first = settlement is not None
-        self.after: Item | None = None  # the claim that is under way in a batch: it must not be carried out after the undo
-        self._due, self.pause = clock.now(), 1.0
+        self._until = (attempt.place_silent if place else attempt.silent) + FROZEN
+        self._due, self.pause = attempt.clock.now(), 1.0
+        # A claim that is under way in a batch must not be carried out after the undo.
+        self._after = attempt.asked if self.first and attempt.asked is not None and attempt.asked.leave() else None
         if not self.first:
             self.again()
 
     @property
     def due(self) -> float:
-        return math.inf if self.after is not None and not self.after.done else self._due
+        return math.inf if self._after is not None and not self._after.done else self._due
 
     def again(self) -> bool:
         """Say when the token is undone next, and report whether it is."""
         self.first = False
         self.settlement = {**self.settlement, "outcome": "undo"}
-        self._due, self.pause = self._clock.now() + self.pause, min(self.pause * 2, 15.0)
-        return self._due <= self.until
+        self._due, self.pause = self.attempt.clock.now() + self.pause, min(self.pause * 2, 15.0)
+        return self._due <= self._until
 
 
 class Undoer:
     """Settles in the background, by token, what no caller uses any more."""
 
-    def __init__(self, process: Process, timeout: float) -> None:
-        self._process, self._timeout = process, timeout
+    def __init__(self, clock: Clock, call_all: CallAll, timeout: float, waits: Callable[[], bool]) -> None:
+        self._clock, self._call_all, self._timeout = clock, call_all, timeout
+        self._waits = waits  # whether a caller that waits may still give up, and have something to undo
         self._mail: collections.deque[Entry | Bell | str] = collections.deque()
         self._bell = Bell()
         self._entries: list[Entry] = []
@@ -62,18 +62,13 @@ class Undoer:
 
     def settle(self, attempt: Attempt, settlement: dict[str, Any], place: bool = False) -> None:
         """Settle the attempt, or the place that it redeems, in the background."""
-        clock = self._process.clock
-        expires = clock.now() + max(attempt.ttl, attempt.place_ttl) + self._timeout
-        silent = attempt.place_silent if place else attempt.silent
-        entry = Entry(clock, attempt.named(attempt.place if place else None), settlement, expires, silent + FROZEN, attempt)
-        if attempt.item is not None and attempt.item.leave():
-            entry.after = attempt.item
-        self._put(entry)
+        expires = self._clock.now() + max(attempt.ttl, attempt.place_ttl) + self._timeout
+        self._put(Entry(attempt, settlement, expires, place))
 
-    def settled(self, named: dict[str, Any], silent: float) -> None:
-        """Note that a token was settled. silent is when it sent the last claim that was not answered."""
-        if self._process.clock.now() + 1 <= silent + FROZEN:
-            self._put(Entry(self._process.clock, named, None, math.inf, silent + FROZEN))
+    def settled(self, attempt: Attempt, place: bool = False) -> None:
+        """Note that the token was settled, or that of the place. If its claim may come late, it is undone again."""
+        if self._clock.now() + 1 <= (attempt.place_silent if place else attempt.silent) + FROZEN:
+            self._put(Entry(attempt, None, place=place))
 
     def claims(self, token: str) -> None:
         """Note that a token claims again: it is not undone any more."""
@@ -103,7 +98,7 @@ class Undoer:
     def run(self) -> None:
         pause = 0.02
         while (wakes := self.next()) is not None:
-            left = wakes - self._process.clock.now()
+            left = wakes - self._clock.now()
             if left > 0:
                 self._bell.wait(left)
             elif self.work():
@@ -111,7 +106,6 @@ class Undoer:
             else:
                 pause = min(pause * 2, 1.0)
                 time.sleep(pause * random.uniform(0.5, 1.0))
-        self._process.ended()
         self._ended = True
         self._take_mail()
         for done in self._flushes:
@@ -131,8 +125,7 @@ class Undoer:
         """Return when something is due, or None if nothing is left to do."""
         stopped = self._stopped
         self._take_mail()
-        waits = self._process.closing and self._process.waits and not stopped
-        if not waits and not any(entry.first for entry in self._entries):
+        if (stopped or not self._waits()) and not any(entry.first for entry in self._entries):
             for done in self._flushes:
                 done.ring()
             self._flushes.clear()
@@ -142,16 +135,16 @@ class Undoer:
 
     def work(self) -> bool:
         """Settle what is due in one call, and report whether the servers answered."""
-        now = self._process.clock.now()
+        now = self._clock.now()
         due = [entry for entry in self._entries if entry.due <= now][:MOST]
-        outcomes = self._process.call_all("settle", [entry.settlement for entry in due])
-        now = self._process.clock.now()
+        outcomes = self._call_all("settle", [entry.settlement for entry in due], None)
+        now = self._clock.now()
         ended = set()
         for entry, outcome in zip(due, outcomes):
-            kind = "busy" if isinstance(outcome, Error) else problem_of(outcome.element)[0]
+            kind, _ = problem_of(outcome)
             if not entry.first or kind in (None, "lost"):
-                if entry.first and entry.attempt is not None:
-                    entry.attempt.tell_undone(entry.settlement["outcome"])
+                if entry.first:
+                    entry.attempt.tell("undone", outcome=entry.settlement["outcome"])
                 if not entry.again():
                     ended.add(id(entry))
             elif kind != "busy" or now >= entry.expires:

@@ -58,6 +58,11 @@ def wait_renewed(lease):
     wait("the lease is renewed", renewed)
 
 
+def once(_, error):
+    """Stand for Tries.next: each call is sent once."""
+    raise error
+
+
 def thread(work):
     """Run work in a thread. Its join returns the result, or raises the error."""
     return _Thread(work)

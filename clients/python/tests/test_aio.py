@@ -150,33 +150,6 @@ class AsyncTest(Case):
         for i in range(2, 80, 4):
             self.assertFree(f"{self.key}/2/{i}")
 
-    def test_a_call_that_is_sent_after_its_task_went_away_is_undone(self):
-        """The task goes away between the thread's last look and its call, at the first and the second."""
-        for before in range(2):
-            client = self.connect()
-            lease = dibs.Lease(client, client._attempt(self.key, ttl=600))
-            process, calls = client._here(), []
-            take = process.take
-
-            def late(step, lease=lease):
-                if len(calls) == before:
-                    lease._attempt.give_up()
-                calls.append(1)
-                return take(step)
-            process.take = late
-            blocker = self.keys.acquire(self.key, ttl=600) if before else None
-            with self.assertRaises(dibs.Error):
-                taking = support.thread(lambda: process.run(dibs.claim.take(client, lease)))
-                if blocker:
-                    support.wait("it was asked", lambda: len(calls) > before)
-                    blocker.release()
-                taking.join()
-            self.assertFree()
-            lease = dibs.Lease(client, client._attempt(self.key, ttl=600))
-            process.take = lambda step: lease._attempt.give_up() or take(step)
-            self.assertRaises(dibs.Error, process.run, dibs.claim.reserve(client, lease))
-            self.assertFree()
-
     def test_a_loop_that_ends_leaves_nothing(self):
         async def main():
             async def work():

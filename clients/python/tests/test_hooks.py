@@ -45,7 +45,7 @@ class HooksTest(Case):
     def test_a_renewal_that_finds_the_lease_lost(self):
         lease = self.told.acquire(self.key, ttl=600)
         self.server.take(lease)
-        lease._attempt.process.renewer._renew([lease._attempt], support.LIMIT)
+        lease._process.renewer._renew([lease._attempt], support.LIMIT)
         self.assertEqual(["acquired", "lost"], self.kinds())
 
     def test_no_server(self):

@@ -128,7 +128,9 @@ class LateTest(Case):
     def test_the_undos_end_after_five_minutes(self):
         moment = [1000.0]
         with mock.patch.object(dibs.clock, "now", lambda: moment[0]):
-            entry, pauses = dibs.undo.Entry(dibs.clock.CLOCK, {"key": "k", "token": "t"}, {"outcome": "release"}, math.inf, 1000 + dibs.undo.FROZEN), []
+            attempt, pauses = self.keys._attempt(self.key), []
+            attempt.silent = 1000
+            entry = dibs.undo.Entry(attempt, {"outcome": "release"})
             self.assertEqual(("release", 1000), (entry.settlement["outcome"], entry.due))
             while entry.again():
                 pauses.append(entry.due - 1000)
@@ -205,14 +207,11 @@ class LateTest(Case):
         now, moved = dibs.clock.now, [0]
         line = Line(self.server)
         self.addCleanup(line.close)
-        keys = self.connect(line.url)
+        keys = self.connect(line.url, timeout=1000)
 
         def late():
             moved[0] += 100
-        with mock.patch.object(dibs.clock, "now", lambda: now() + moved[0]), mock.patch.object(dibs, "TIMEOUT", 1000):
-            keys._timeout = 1000
-            process = keys._here()
-            process.servers._timeout = process.claims._timeout = process.ends._timeout = 1000
+        with mock.patch.object(dibs.clock, "now", lambda: now() + moved[0]):
             line.before["claim"] = late
             lease = keys.acquire(self.key, ttl=600)
             self.assertLess(lease.left, 500)

@@ -205,7 +205,8 @@ class LineTest(Case):
         b = self.serve(listen="127.0.0.1:0", store=a.store)
         servers = self.connect(f"{a.url},{b.host}")._here().servers
         a.kill()
-        body = [self.keys._attempt(self.key).wire("queue")]
+        attempt = self.keys._attempt(self.key)
+        body = [{**attempt.named(), **attempt.claim("queue")}]
         self.assertRaises(dibs.Unavailable, servers.call, "claim", body, wait=20.0)
         answers, _, again = servers.call("claim", body, wait=20.0)
         self.assertEqual(("granted", False), (answers[0]["state"], again))
@@ -214,13 +215,13 @@ class LineTest(Case):
         """A claim that was granted without an answer, and is then refused, is undone all the same."""
         server = self.serve("--max-body", "2048")
         attempt = self.keys._attempt(self.key, ttl=600)
-        process = attempt.process = self.connect(server.url)._here()
+        process = self.connect(server.url)._here()
         process.run(dibs.claim.ask(attempt, "queue"))
         self.assertTrue(attempt.open)
-        attempt._options["owner"] = {"label": "x" * 4096}
+        attempt.owner = {"label": "x" * 4096}
         self.assertRaises(dibs.Refused, process.run, dibs.claim.ask(attempt, "queue"))
         self.assertTrue(attempt.open)
-        attempt.give_up()
+        process.give_up(attempt)
         self.assertFree(server=server)
 
     def test_credentials(self):

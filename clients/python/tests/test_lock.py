@@ -178,22 +178,22 @@ class LockTest(Case):
             """Stands for a server: it notes how many leases each call renews. Its first call waits."""
 
             def __init__(self):
-                self.clock, self.pid, self.calls, self.go = dibs.clock.CLOCK, support.os.getpid(), queue.SimpleQueue(), queue.SimpleQueue()
+                self.calls, self.go = queue.SimpleQueue(), queue.SimpleQueue()
 
-            def call_all(self, verb, elements, timeout=None):
+            def call_all(self, verb, elements, timeout):
                 self.calls.put(len(elements))
                 if self.go is not None:
                     self.go.get()
                     self.go = None
                 return [dibs.step.Answer({}, dibs.clock.now(), False)] * len(elements)
         counting = Counting()
-        renewer = dibs.renewer.Renewer(counting, 5)
+        renewer = dibs.renewer.Renewer(dibs.clock.CLOCK, counting.call_all, 5)
         running = support.thread(renewer.run)
 
         def add(i):
             attempt = self.keys._attempt(f"{self.key}{i}", ttl=600)
-            attempt.process = counting
-            attempt.grant({"fence": "1"}, dibs.clock.now() - 300)
+            attempt.pid = support.os.getpid()
+            attempt.grant(dibs.step.Answer({"fence": "1"}, dibs.clock.now() - 300, False))
             renewer.add(attempt)
         add(0)
         self.assertEqual(1, counting.calls.get(timeout=support.LIMIT))

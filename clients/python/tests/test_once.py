@@ -160,7 +160,7 @@ class OnceTest(Case):
                 def run(line=line, answer=answer):
                     line.says["settle"] = answer, False
                     return 1
-                with mock.patch.object(dibs.clock.Tries, "next", lambda self: None), self.assertRaises(dibs.NotKept) as caught:
+                with mock.patch.object(dibs.step.Tries, "next", support.once), self.assertRaises(dibs.NotKept) as caught:
                     keys.once(key, run, at_most_once=at_most_once, ttl=600)
                 line.says.clear()
                 self.assertEqual(not at_most_once, caught.exception.rerun)

@@ -104,7 +104,7 @@ class TransactionTest(Case):
         lease = self.keys.acquire(self.key, ttl=600)
         with self.transaction() as cursor:
             lease.complete_in(cursor, b"record")
-        lease._attempt.process.renewer._renew([lease._attempt], support.LIMIT)
+        lease._process.renewer._renew([lease._attempt], support.LIMIT)
         self.assertTrue(lease.held)  # what the renewal found is not a loss
         lease.release()
         self.assertEqual(b"record", self.record())

@@ -35,7 +35,7 @@ class UnansweredTest(Case):
         self.line = Line(self.server)
         self.addCleanup(self.line.close)
         self.over = self.connect(self.line.url)
-        once = mock.patch.object(dibs.clock.Tries, "next", lambda self: None)  # each call is sent once
+        once = mock.patch.object(dibs.step.Tries, "next", support.once)
         once.start()
         self.addCleanup(once.stop)
 
@@ -60,7 +60,7 @@ class UnansweredTest(Case):
                     if doubt:
                         for look in (lease.check, lambda: lease.fence, lambda: lease.save(b"progress")):
                             self.assertRaisesRegex(dibs.Lost, f"its {name} was sent and not answered; call {name} again", look)
-                        lease._attempt.process.renewer._renew([lease._attempt], support.LIMIT)
+                        lease._process.renewer._renew([lease._attempt], support.LIMIT)
                     self.assertEqual((not doubt, 600 if doubt else 0), (lease.held, 600 if lease.left == 0 else 0))
                     call(lease)
                     self.assertEqual(done, doubt)
@@ -75,7 +75,7 @@ class UnansweredTest(Case):
         self.assertRaises(dibs.Unavailable, lease.complete, b"record")
         self.line.says.clear()
         before = lease._attempt.trusted
-        lease._attempt.process.renewer._renew([lease._attempt], support.LIMIT)
+        lease._process.renewer._renew([lease._attempt], support.LIMIT)
         self.assertGreater(lease._attempt.trusted, before)
         self.assertRaisesRegex(dibs.Lost, "not answered", lease.check)
         lease.complete(b"record")
@@ -110,9 +110,15 @@ class UnansweredTest(Case):
         lease, ticket = self.over.acquire(self.key, ttl=600), self.over.reserve(f"{self.key}/2")
         self.server.take(lease)
         self.keys.cancel(ticket)
+
+        def next_try(_, error):
+            if not self.line.says:
+                raise error
+            self.line.says.clear()
+            return dibs.step.Pause(0)
         for call in (lease.release, lambda: self.over.cancel(ticket)):
             self.line.says["settle"] = problem("503 Service Unavailable", "stopping"), False
-            with mock.patch.object(dibs.clock.Tries, "next", lambda self, line=self.line: line.says.clear() or 0.0):
+            with mock.patch.object(dibs.step.Tries, "next", next_try):
                 self.assertRaises(dibs.Lost, call)
 
     def test_the_end_of_a_block_says_it(self):
