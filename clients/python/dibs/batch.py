@@ -88,8 +88,7 @@ class Batcher:
         alone = Alone()
         self._alone = weakref.ref(alone)
         try:
-            answers, sent, again = self._servers.call(ask.verb, [ask.element], timeout=ask.timeout)
-            return Answer(answers[0], sent, again)
+            return self._servers.call(ask.verb, [ask.element], timeout=ask.timeout)[0]
         finally:
             self._alone = NOBODY
 

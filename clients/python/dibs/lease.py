@@ -166,22 +166,23 @@ class BaseLease:
 
         An abandon or undo that was not answered is made again.
         """
-        attempt, doubt = self._attempt, None
-        if not attempt.foreign():  # a lock may be held forever in a process that was forked
-            with attempt.settling:
-                doubt = None if attempt.settled else attempt.unanswered
-        why = f"may have ended while its block ran: its {CALLS[doubt]} was sent and not answered" if doubt else "was lost while its block ran"
-        lost = Lost(f"dibs: the lease of the key {attempt.shown()} {why}", key=self.key)
-        if attempt.foreign():
-            return None if attempt.settled else lost
+        attempt = self._attempt
+        if attempt.foreign():  # a lock may be held forever in a process that was forked
+            return None if attempt.settled else self._lost_in_block(None)
+        with attempt.settling:
+            doubt = None if attempt.settled else attempt.unanswered
         try:
             yield from self._release(doubt if doubt and doubt != "keep" else "release")
         except Lost:
             attempt.tell_lost()
-            return lost
+            return self._lost_in_block(doubt)
         except Error:
             pass  # it is released in the background, and the block must not run again
-        return lost if doubt else None
+        return self._lost_in_block(doubt) if doubt else None
+
+    def _lost_in_block(self, doubt: str | None) -> Lost:
+        why = f"may have ended while its block ran: its {CALLS[doubt]} was sent and not answered" if doubt else "was lost while its block ran"
+        return Lost(f"dibs: the lease of the key {self._attempt.shown()} {why}", key=self.key)
 
     def _settle(self, settlement: dict[str, Any], patience: float) -> Steps[None]:
         attempt = self._attempt

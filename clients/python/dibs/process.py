@@ -140,8 +140,7 @@ class Process:
     def take(self, step: Any) -> Any:
         if isinstance(step, Ask):
             if step.wait:
-                answers, sent, again = self.servers.call(step.verb, [step.element], step.wait, step.timeout)
-                return Answer(answers[0], sent, again)
+                return self.servers.call(step.verb, [step.element], step.wait, step.timeout)[0]
             return (self.claims if step.verb == "claim" else self.ends).ask(step)
         if isinstance(step, Pause):
             return time.sleep(step.seconds)

@@ -62,12 +62,11 @@ class Servers:
         if self._current == first:
             self._current = first + 1
 
-    def call(self, verb: str, elements: list[dict[str, Any]], wait: float = 0.0,
-             timeout: float | None = None) -> tuple[list[dict[str, Any]], float, bool]:
-        """Make one call and return the answers, when it was sent, and whether it was sent before
-        and not answered, so that it may have been done then. If a server is away it asks the next
-        one, each once. wait is how long the server may take on purpose. Such a call asks one
-        server only, because its caller asks again with less time to wait.
+    def call(self, verb: str, elements: list[dict[str, Any]], wait: float = 0.0, timeout: float | None = None) -> list[Answer]:
+        """Make one call and return the answers. If a server is away it asks the next one, each once.
+
+        wait is how long the server may take on purpose. Such a call asks one server only, because its
+        caller asks again with less time to wait.
         """
         timeout = self._timeout if timeout is None else timeout
         ends = clock.now() + timeout
@@ -83,7 +82,7 @@ class Servers:
             try:
                 response, sent, again = self._ask(server, verb, body, wait, left / (count - i))
                 silent = silent or again
-                return self.read(server, verb, response, len(elements)), sent, silent
+                return [Answer(answer, sent, silent) for answer in self.read(server, verb, response, len(elements))]
             except Error as e:
                 silent = e._unanswered = e._unanswered or silent
                 if not isinstance(e, Unavailable):
@@ -97,8 +96,7 @@ class Servers:
         because of one of them, each goes alone: nothing was done.
         """
         try:
-            answers, sent, again = self.call(verb, elements, timeout=timeout)
-            return [Answer(answer, sent, again) for answer in answers]
+            return [*self.call(verb, elements, timeout=timeout)]
         except Error as e:
             if len(elements) > 1 and isinstance(e, Refused) and not isinstance(e, (Unauthorized, Overloaded)) and not e._unanswered:
                 return [self.call_all(verb, [element], timeout)[0] for element in elements]

@@ -18,7 +18,6 @@ from .clock import Bell
 
 MAX_HEAD = 1 << 16  # bytes of the head of an answer
 MAX_BODY = 128 << 20  # bytes of its body
-FIELDS = re.compile(r"(?<=\n)(content-type|content-length|transfer-encoding|connection):([^\r\n]*)", re.I)
 
 
 class Broken(OSError):
@@ -61,23 +60,23 @@ class Response:
 
     def _read_head(self) -> bool:
         while (end := self._data.find(b"\r\n\r\n")) >= 0:
-            head = self._data[:end].decode("latin-1")
+            first, *lines = self._data[:end].decode("latin-1").split("\r\n")
             del self._data[:end + 4]
-            found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |\r|$)", head)
+            found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |$)", first)
             if not found:
                 raise Broken("the answer is not HTTP/1.1")
-            status = int(found[2])
-            if status < 200:
+            if found[2] < "200":
                 continue
-            fields = {name.lower(): value.strip().lower() for name, value in FIELDS.findall(head)}
+            fields = {name.lower(): value.strip().lower() for name, _, value in (line.partition(":") for line in lines)}
             self.kind = fields.get("content-type", "").partition(";")[0].strip()
             self._chunked = "transfer-encoding" in fields
-            if "content-length" in fields:
-                if not re.fullmatch(r"\d{1,12}", fields["content-length"]):
+            length = fields.get("content-length")
+            if length is not None:
+                if not re.fullmatch(r"\d{1,12}", length):
                     raise Broken("the answer has no length")
-                self._length = int(fields["content-length"])
+                self._length = int(length)
             self.keep = found[1] == "1" and fields.get("connection") != "close"
-            self.status = status
+            self.status = int(found[2])
             return True
         if len(self._data) > MAX_HEAD:
             raise Broken("the head of the answer is too long")

@@ -208,8 +208,8 @@ class LineTest(Case):
         attempt = self.keys._attempt(self.key)
         body = [{**attempt.named(), **attempt.claim("queue")}]
         self.assertRaises(dibs.Unavailable, servers.call, "claim", body, wait=20.0)
-        answers, _, again = servers.call("claim", body, wait=20.0)
-        self.assertEqual(("granted", False), (answers[0]["state"], again))
+        answer = servers.call("claim", body, wait=20.0)[0]
+        self.assertEqual(("granted", False), (answer.element["state"], answer.again))
 
     def test_a_refused_call_forgets_no_place(self):
         """A claim that was granted without an answer, and is then refused, is undone all the same."""

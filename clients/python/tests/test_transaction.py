@@ -111,14 +111,16 @@ class TransactionTest(Case):
 
     def test_a_waiter_without_a_limit_outlasts_a_transaction(self):
         """A transaction that has settled the lease keeps the key's rows busy. That is an answer to the waiter."""
-        now, error, busy = dibs.clock.now, dibs.claim.error_of, []
+        now, error_of, busy = dibs.clock.now, dibs.attempt.Attempt.error_of, []
 
-        def answered(kind, *args):
-            busy.append(kind)  # the clock moves on with each
-            return error(kind, *args)
+        def answered(attempt, answer):
+            error = error_of(attempt, answer)
+            if error is not None:
+                busy.append(type(error))  # the clock moves on with each
+            return error
         other = self.connect(self.plain.url)
-        with mock.patch.object(dibs.clock, "now", lambda: now() + 8 * len(busy)), mock.patch.object(dibs.claim, "error_of", answered), \
-                mock.patch.object(dibs.claim, "POLL", 0.1):
+        with mock.patch.object(dibs.clock, "now", lambda: now() + 8 * len(busy)), \
+                mock.patch.object(dibs.attempt.Attempt, "error_of", answered), mock.patch.object(dibs.claim, "POLL", 0.1):
             lease = self.keys.acquire(self.key, ttl=60_000)
             waiter = support.thread(lambda: other.acquire(self.key, ttl=60_000))
             support.wait("it waits", lambda: self.server.waiters(self.key) == 1)
@@ -127,7 +129,7 @@ class TransactionTest(Case):
                 support.wait("it was busy twice", lambda: len(busy) > 1 or not waiter.is_alive())
             waiter.join().release()
             lease.release()
-        self.assertEqual({"busy"}, set(busy))
+        self.assertEqual({dibs.Busy}, set(busy))
 
     def test_a_lost_lease_rolls_back(self):
         with self.assertRaises(dibs.Lost), self.keys.lock(self.key, ttl=600) as lease:
