@@ -11,7 +11,6 @@ from .attempt import Attempt
 from .core import Core
 from .errors import Busy, Done, Error, Held, Lost, Mismatch, Overloaded, Refused, Unavailable, Unknown
 from .options import Duration, Key
-from .process import Process
 from .step import Answer, Pause, Steps, Tries
 from .ticket import read_ticket, write_ticket
 from .undo import FROZEN

@@ -34,10 +34,22 @@ class Core:
         here = self._process
         if here is None or here.pid != os.getpid():
             with process.lock:
-                here = self._process
-                if here is None or here.pid != os.getpid():
-                    here = self._process = process.begin(self._new_process())
+                here = self._begin()
         return here
+
+    def _begin(self) -> Process:
+        made: Process | None = None
+        try:
+            if self._process is None or self._process.pid != os.getpid():
+                made = self._new_process()
+                made.start()
+            if self._process is None or self._process.pid != os.getpid():  # a signal handler may have begun one meanwhile
+                self._process, made = made, None
+            assert self._process is not None
+            return self._process
+        finally:
+            if made is not None:  # a signal handler raised
+                made.end()
 
     def _new_process(self) -> Process:
         return Process(self._address, self._settings)

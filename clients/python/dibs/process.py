@@ -37,6 +37,7 @@ class Process:
         self.ends = Batcher(self.servers, self.timeout, self.undoer.look)  # settlements, and renewals with progress
 
     def start(self) -> None:
+        processes.add(self)
         for name, run in (("dibs undoer", self._undo), ("dibs renewer", self.renewer.run),
                           ("dibs claims", self.claims.run), ("dibs settlements", self.ends.run)):
             threading.Thread(target=run, name=name, daemon=True).start()
@@ -47,6 +48,11 @@ class Process:
         self.claims.stop()
         self.ends.stop()
         self.undoer.stop()
+
+    def end(self) -> None:
+        """End one that nobody has used."""
+        self.stop()
+        processes.discard(self)
 
     def _undo(self) -> None:
         self.undoer.run()
@@ -169,18 +175,6 @@ def called(step: Call) -> Any:
 
 lock = threading.RLock()  # a signal handler may make a call while its thread makes its first one
 processes: set[Process] = set()  # of the clients of this process, until their threads have ended
-
-
-def begin(process: Process) -> Process:
-    """Start its threads, or none of them."""
-    processes.add(process)
-    try:
-        process.start()
-    except BaseException:
-        processes.discard(process)
-        process.stop()
-        raise
-    return process
 
 
 def forked() -> None:

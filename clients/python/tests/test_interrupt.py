@@ -20,6 +20,19 @@ class InterruptTest(Interrupts, support.Case):
     def test_reserve(self):
         self.strike_each("reserve")
 
+    def test_the_first_call(self):
+        """A client whose threads were just starting can be used, and leaves no threads that nobody ends."""
+        before, n, struck = set(dibs.process.processes), 0, True
+        while struck:
+            keys = self.connect()
+            with Strike(n) as strike:
+                keys.held(self.key)
+            self.assertFalse(keys.held(self.key), strike.struck)
+            keys.close()
+            n, struck = n + 1, strike.struck
+        support.wait("the threads have ended", lambda: not dibs.process.processes - before)
+        self.assertGreater(n, 100)
+
     # Handlers that return, and that use the lease or the client that the call uses.
 
     def handle_each(self, begin, work, handler):
@@ -60,9 +73,16 @@ class InterruptTest(Interrupts, support.Case):
         self.assertTrue(0 < len(lost) < count)
 
     def test_a_handler_that_uses_the_client(self):
+        def connect():
+            self.keys.close()
+            self.keys = self.connect()
+            return self.keys
+        before = set(dibs.process.processes)
         for work in (lambda keys: keys.held(self.key), lambda keys: keys.flush(), lambda keys: keys.close()):
-            self.handle_each(lambda: self.connect(), work, lambda keys: keys._closed or keys.acquire(self.key).release())
-            self.handle_each(lambda: self.connect(), work, lambda keys: keys.flush())
+            self.handle_each(connect, work, lambda keys: keys._closed or keys.acquire(self.key).release())
+            self.handle_each(connect, work, lambda keys: keys.flush())
+        self.keys.close()
+        support.wait("the threads have ended", lambda: not dibs.process.processes - before)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 import contextlib
 import gc
 import hashlib
-import math
 import unittest
 from unittest import mock
 

@@ -1,9 +1,7 @@
 import contextlib
 import hashlib
-import os
 import secrets
 import socket
-import ssl
 import subprocess
 import threading
 import unittest
