@@ -80,6 +80,7 @@ class Attempt:
         self._stop = max(stop, self.ttl / 50 + 0.001)
         # What it has at the store.
         self.pid: int | None = None  # of the process that asks
+        self.daemon = False  # a daemon thread asks, which may still run at the end of the program
         self.open = False  # the token may have a lease or a place
         self.silent = -math.inf  # when it last sent a claim that was not answered, and may be carried out late
         self.place_silent = -math.inf  # the same of its place

@@ -6,6 +6,7 @@ import base64
 import functools
 import math
 import random
+import threading
 
 from .attempt import Attempt
 from .core import Core
@@ -22,7 +23,7 @@ PATIENCE = 10.0  # how long what was waited or worked for is asked again
 def take(core: Core, attempt: Attempt, renew: bool = True) -> Steps[None]:
     """Take the lease, or raise and leave nothing of it behind."""
     process = core._here()
-    attempt.pid = process.pid
+    attempt.pid, attempt.daemon = process.pid, threading.current_thread().daemon
     start = attempt.clock.now()
     try:
         process.waits.add(attempt)

@@ -187,8 +187,12 @@ def forked() -> None:
 
 
 def flush_all() -> None:
+    """At the end of the program, settle in the background what no thread can settle any more."""
     ends = time.monotonic() + 2.0
     for process in list(processes):
+        for attempt in process.renewer.attempts():
+            if not attempt.daemon and attempt.live():
+                process.hand_over(attempt, {"outcome": "abandon"})
         process.flush(max(ends - time.monotonic(), 0.0))
 
 

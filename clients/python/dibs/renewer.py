@@ -36,6 +36,9 @@ class Renewer:
     def remove(self, attempt: Attempt) -> None:
         self._attempts.pop(attempt.token, None)
 
+    def attempts(self) -> list[Attempt]:
+        return list(self._attempts.values())
+
     def stop(self) -> None:
         self._stopped = True
         self._bell.ring()
@@ -59,7 +62,7 @@ class Renewer:
         """Return what is due now or soon, how long it may take, and when the next is due."""
         now = self._clock.now()
         live = []
-        for attempt in list(self._attempts.values()):
+        for attempt in self.attempts():
             if attempt.settled or attempt.lost or attempt.overdue():
                 self.remove(attempt)
                 attempt.tell_lost()

@@ -81,7 +81,7 @@ class Keeper:
             self._work()
             tokens = self._store.take_away(Key.of(key, namespace))
             for process in self._processes:
-                lost = [attempt for attempt in process.renewer._attempts.values() if attempt.token in tokens]
+                lost = [attempt for attempt in process.renewer.attempts() if attempt.token in tokens]
                 if lost:
                     process.renewer._renew(lost, process.timeout)
             self._change()
@@ -209,7 +209,7 @@ class InProcess(Process):
             self._keeper._change()
 
     def due(self) -> float:
-        return min(min((a.due for a in self.renewer._attempts.values()), default=float("inf")), self.undoer.next() or float("inf"))
+        return min(min((a.due for a in self.renewer.attempts()), default=float("inf")), self.undoer.next() or float("inf"))
 
     def work(self) -> None:
         self.renewer.work()

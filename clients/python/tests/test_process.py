@@ -6,7 +6,6 @@ import support
 from support import Case
 
 
-
 class ProcessTest(Case):
     """Processes that are killed, stopped and forked."""
 
@@ -46,6 +45,22 @@ class ProcessTest(Case):
         script.strike(signal.SIGKILL)
         with self.keys.lock(self.key) as lease:
             self.assertEqual(2, lease.attempt)
+
+    def test_a_lease_that_is_held_at_the_end_of_the_program(self):
+        """It is abandoned, because nobody can settle it any more. What a daemon thread holds stays, because it may still run."""
+        script = self.script(f"""
+            keys, held = dibs.connect(), threading.Event()
+            lease = keys.acquire({self.key!r}, ttl=600)
+            def work():
+                with keys.lock({self.key + "/daemon"!r}, ttl=600):
+                    held.set()
+                    time.sleep(600)
+            threading.Thread(target=work, daemon=True).start()
+            held.wait()
+        """)
+        self.assertEqual(0, script.ended())
+        self.assertEqual(2, self.keys.acquire(self.key, wait=0).attempt)
+        self.assertTrue(self.server.entry(f"{self.key}/daemon")["runs"])
 
     def test_a_forked_child_owns_no_lease_of_its_parent(self):
         script = self.script(f"""
