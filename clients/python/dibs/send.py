@@ -25,11 +25,8 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any, NamedTuple
-
-Sent = tuple[int, Any, Any]  # a status, headers, and the answer as the caller gets it
 
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
 BACKOFF, MAX_BACKOFF = 0.1, 30.0  # the pause after the first try, which doubles, and the longest, in seconds
@@ -81,26 +78,6 @@ class Tries:
         return None if self._tries >= self._max_tries or late else pause
 
 
-    def run(self, send: Callable[[], Sent], errors: Any) -> Any:
-        """Send until an answer is final, or an error is."""
-        while True:
-            try:
-                status, headers, answer = send()
-                pause = self.pause(status, headers)
-                if pause is None:
-                    return answer
-            except errors as e:
-                pause = self.pause_after(e)
-            sleep(pause)
-
-    def pause_after(self, error: Exception) -> float:
-        """Return how long to pause after an error, or raise it."""
-        pause = None if is_untrusted(error) else self.pause(0, {})
-        if pause is None:
-            raise error
-        return pause
-
-
 def retry_after(headers: Any) -> float | None:
     """Return the seconds that an answer asks for. A date counts by the server's clock."""
     text = (headers.get("Retry-After") or "").strip()
@@ -131,12 +108,18 @@ def urlopen(request: urllib.request.Request | str, *, key: str | None = None, ma
     tries = Tries(request.get_method(), [name for name, _ in request.header_items()], key, max_tries, deadline)
     if tries.field is not None:
         request.add_header("Idempotency-Key", tries.field)
-
-    def send(request: urllib.request.Request = request) -> Sent:
+    while True:
         limit = tries.timeout(timeout)
-        answer = ask(request, {"context": context, **({} if limit is None else {"timeout": limit})})
-        return answer.status, answer.headers, answer
-    return tries.run(send, (OSError, http.client.HTTPException))  # type: ignore[no-any-return]
+        try:
+            answer = ask(request, {"context": context, **({} if limit is None else {"timeout": limit})})
+            pause = tries.pause(answer.status, answer.headers)
+            if pause is None:
+                return answer
+        except (OSError, http.client.HTTPException) as e:
+            pause = None if is_untrusted(e) else tries.pause(0, {})
+            if pause is None:
+                raise
+        sleep(pause)
 
 
 def whole(body: Any) -> Any:
@@ -179,15 +162,21 @@ def requests_adapter(*, max_tries: int = 5, deadline: float | None = None, **opt
                 request.body, request._body_position = whole(request.body), None  # a redirect rewinds nothing
                 request.headers.pop("Transfer-Encoding", None)
                 request.prepare_content_length(request.body)
-
-            def send() -> Sent:
-                response = super(Adapter, self).send(request, *args, **named)
-                response.content  # reads it
-                length = response.headers.get("Content-Length")
-                if length is not None and request.method != "HEAD" and response.raw.tell() < int(length):
-                    raise errors.ConnectionError("the answer breaks off")
-                return response.status_code, response.headers, response
-            return tries.run(send, (errors.RequestException, OSError))
+            while True:
+                try:
+                    response = super().send(request, *args, **named)
+                    response.content  # reads it
+                    length = response.headers.get("Content-Length")
+                    if length is not None and request.method != "HEAD" and response.raw.tell() < int(length):
+                        raise errors.ConnectionError("the answer breaks off")
+                    pause = tries.pause(response.status_code, response.headers)
+                    if pause is None:
+                        return response
+                except (errors.RequestException, OSError) as e:
+                    pause = None if is_untrusted(e) else tries.pause(0, {})
+                    if pause is None:
+                        raise
+                sleep(pause)
     return Adapter(**options)
 
 
@@ -212,12 +201,19 @@ def httpx_transport(transport: Any = None, *, max_tries: int = 5, deadline: floa
 
         def handle_request(self, request: Any) -> Any:
             request.read()
-
-            def send() -> Sent:
-                response = self._inner(httpx.HTTPTransport).handle_request(request)
-                response.read()
-                return response.status_code, response.headers, response
-            return self._tries(request).run(send, httpx.TransportError)
+            tries = self._tries(request)
+            while True:
+                try:
+                    response = self._inner(httpx.HTTPTransport).handle_request(request)
+                    response.read()
+                    pause = tries.pause(response.status_code, response.headers)
+                    if pause is None:
+                        return response
+                except httpx.TransportError as e:
+                    pause = None if is_untrusted(e) else tries.pause(0, {})
+                    if pause is None:
+                        raise
+                sleep(pause)
 
         async def handle_async_request(self, request: Any) -> Any:
             await request.aread()
@@ -230,7 +226,9 @@ def httpx_transport(transport: Any = None, *, max_tries: int = 5, deadline: floa
                     if pause is None:
                         return response
                 except httpx.TransportError as e:
-                    pause = tries.pause_after(e)
+                    pause = None if is_untrusted(e) else tries.pause(0, {})
+                    if pause is None:
+                        raise
                 await pause_async(pause)
 
         def close(self) -> None:
