@@ -1,11 +1,9 @@
 import datetime
-import hashlib
 import math
 import pickle
 import queue
 import time
 import unittest
-import warnings
 
 import support
 from support import Case, wait
@@ -25,13 +23,6 @@ class LockTest(Case):
             self.assertEqual(lease.id, entry["runs"][0]["id"])
         self.assertTrue(self.server.free(self.key))
         self.assertFalse(lease.held)
-
-    def test_fences_rise(self):
-        fences = []
-        for _ in range(3):
-            with self.keys.lock(self.key) as lease:
-                fences.append(lease.fence)
-        self.assertEqual(sorted(set(fences)), fences)
 
     def test_a_held_key_is_an_answer(self):
         other = self.connect()
@@ -168,11 +159,6 @@ class LockTest(Case):
         support.wait_renewed(lease)
         lease.release()
 
-    def test_a_lease_that_is_not_renewed_expires(self):
-        lease = self.keys.acquire(self.key, ttl=0.2, renew=False)
-        wait("it is free", lambda: not self.keys.held(self.key))
-        self.assertRaises(dibs.Lost, lease.release)
-
     def test_all_leases_that_are_due_are_renewed_in_one_call(self):
         class Counting:
             """Stands for a server: it notes how many leases each call renews. Its first call waits."""
@@ -222,28 +208,12 @@ class LockTest(Case):
                     self.server.take(lease)
                     break
 
-    def test_progress_reaches_the_next_holder(self):
-        lease = self.keys.acquire(self.key, ttl=600)
-        lease.save(b"half \xff")
-        lease.abandon()
-        with self.keys.lock(self.key) as lease:
-            self.assertEqual((2, b"half \xff"), (lease.attempt, lease.progress))
-
     def test_settling_twice_does_nothing(self):
         lease = self.keys.acquire(self.key)
         lease.release()
         lease.release()
         self.assertFalse(lease.held)
         self.assertNotIn(lease._attempt.token, repr(lease))
-
-    def test_a_lease_that_nobody_has_is_abandoned(self):
-        lease = self.keys.acquire(self.key, ttl=600)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            del lease
-        self.assertEqual([RuntimeWarning], [w.category for w in said])
-        with self.keys.lock(self.key, wait=support.LIMIT) as lease:
-            self.assertEqual(2, lease.attempt)
 
     def test_a_record_answers(self):
         self.keys.acquire(self.key).complete(b"bytes \xff", keep="1h")
@@ -255,13 +225,6 @@ class LockTest(Case):
         lease = self.keys.acquire(self.key)
         self.assertRaises(TypeError, lease.complete, "text")
         lease.release()
-
-    def test_mismatch_and_unknown(self):
-        a, b = (hashlib.sha256(t).hexdigest() for t in (b"a", b"b"))
-        with self.keys.lock(self.key, fingerprint=a):
-            self.refused(dibs.Mismatch, keys=self.connect(), fingerprint=b, wait=0)
-        self.keys.acquire(f"{self.key}/u", at_most_once=True).abandon()
-        self.assertRegex(self.refused(dibs.Unknown, f"{self.key}/u", at_most_once=True).id, r"\A[a-z2-7]{16}\Z")
 
     @unittest.skipUnless(hasattr(time, "CLOCK_BOOTTIME"), "only Linux has the clock")
     def test_the_clock_runs_while_the_machine_is_suspended(self):

@@ -222,27 +222,6 @@ class OnceTest(Case):
 
 
 class TicketTest(Case):
-    def redeem(self, ticket, **options):
-        with self.keys.redeem(ticket, **options) as lease:
-            return lease.key
-
-    def test_a_ticket_keeps_its_place(self):
-        first, second = self.keys.reserve(self.key), self.keys.reserve(self.key)
-        self.assertRaises(dibs.Held, self.redeem, second, wait=0)
-        self.refused(dibs.Held, wait=0)
-        self.assertEqual(self.key, self.redeem(first))
-        self.assertEqual(self.key, self.redeem(second))
-        self.assertFree()
-
-    def test_a_block_that_undoes_keeps_the_place(self):
-        ticket, later = self.keys.reserve(self.key), self.keys.reserve(self.key)
-        with self.keys.redeem(ticket) as lease:
-            lease.undo()
-        self.assertRaises(dibs.Held, self.redeem, later, wait=0)
-        self.redeem(ticket)
-        self.redeem(later)
-        self.assertFree()
-
     def test_cancel_and_prolong(self):
         ticket = self.keys.reserve(self.key, ttl=600, grace=60)
         self.keys.prolong(ticket, ttl="2h")
@@ -253,14 +232,11 @@ class TicketTest(Case):
 
     def test_a_place_that_can_never_be_redeemed_is_given_back(self):
         a, b = (hashlib.sha256(t).hexdigest() for t in (b"a", b"b"))
-        self.keys.once(self.key, lambda: 1, fingerprint=a)
-        ticket = self.keys.reserve(f"{self.key}/2")
-        with self.keys.lock(f"{self.key}/3", fingerprint=a, ttl=600):
-            ticket = self.connect().reserve(f"{self.key}/3")
+        with self.keys.lock(self.key, fingerprint=a, ttl=600):
             other = self.connect()
-            with self.assertRaises(dibs.Mismatch), other.redeem(ticket, fingerprint=b):
+            with self.assertRaises(dibs.Mismatch), other.redeem(other.reserve(self.key), fingerprint=b):
                 self.fail("it is locked")
-        self.assertFree(f"{self.key}/3")
+        self.assertFree()
 
     def test_other_texts_are_refused(self):
         ticket = self.keys.reserve(self.key)

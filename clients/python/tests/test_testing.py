@@ -62,9 +62,10 @@ class KeeperTest(unittest.TestCase):
 
     def test_a_lease_that_nobody_has(self):
         lease = self.keys.acquire(self.key, ttl=600)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             del lease
+        self.assertEqual([RuntimeWarning], [w.category for w in said if "nobody has the lease" in str(w.message)])
         self.keys.flush(support.LIMIT)
         self.assertEqual(2, self.lock(wait=0).attempt)
 
