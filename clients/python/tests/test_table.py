@@ -121,7 +121,7 @@ class Table(unittest.TestCase):
         """Note a lease by its name. Its fence is higher than those before."""
         if isinstance(got, dibs.Lease):
             self.leases[name] = got
-            if got.held and got._client.namespace == "":
+            if got.held and got._attempt.namespace == "":
                 self.assertGreater(got.fence, self.fence)
                 self.fence = got.fence
         return got
