@@ -135,7 +135,7 @@ class OnceTest(Case):
         """The server may answer before it has read all, and close the connection."""
         small, tcp = self.serve("--max-body", "2048"), self.serve(listen="127.0.0.1:0")
         for server, size in ((small, 3 << 10), (self.server, 20 << 20), (tcp, 20 << 20)):
-            keys = self.connect(server.url)
+            keys = self.connect(server.url, timeout=support.LIMIT)
             for what, fn in (("result", lambda: "x" * size), ("error", lambda: self.fails("x" * size))):
                 key = f"{self.key} {what} {size}"
                 with self.subTest(key):
