@@ -3,15 +3,23 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
+	"github.com/dibs-go/dibs/internal/prove/servertest"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
@@ -61,4 +69,245 @@ func checkShop(t *testing.T, server, shop string) {
 	if got := post("/reports/monday"); !regexp.MustCompile(`^200 {"fence":"?\d+"?} <nil>$`).MatchString(got) {
 		t.Errorf("when the key is free: %s", got)
 	}
+}
+
+// installed returns a folder with a recipe of examples/js, the client and packages of npm.
+func installed(t *testing.T, recipe string, packages ...string) string {
+	t.Helper()
+	folder := t.TempDir()
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, "package.json"), []byte("{}"), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, recipe), testkit.ReadFile(t, "../../examples/js/"+recipe), 0o600))
+	client, err := filepath.Abs("../../clients/js")
+	testkit.Must(t, err)
+	install := exec.CommandContext(t.Context(), "npm", append([]string{"install", "--no-audit", "--no-fund", "--install-links", client}, packages...)...)
+	install.Dir = folder
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return folder
+}
+
+// node starts a program of the folder, and returns its lines.
+func node(t *testing.T, folder string, variables []string, args ...string) *bufio.Scanner {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir, cmd.Env, cmd.Stderr = folder, append(os.Environ(), variables...), os.Stderr
+	out, err := cmd.StdoutPipe()
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return bufio.NewScanner(out)
+}
+
+// TestExpress: see checkShop.
+func TestExpress(t *testing.T) {
+	t.Parallel()
+	server := startServe(t)
+	lines := node(t, installed(t, "express.mjs", "express@5"), []string{"DIBS_SERVER=" + server, "PORT=0"}, "express.mjs")
+	if !lines.Scan() {
+		t.Fatal("it does not listen")
+	}
+	checkShop(t, server, lines.Text())
+}
+
+// TestBullMQ: of twelve jobs for six invoices each invoice is sent once, and those of a customer one after
+// the other. A job that finds its customer's key held comes again, and loses no attempt.
+func TestBullMQ(t *testing.T) {
+	t.Parallel()
+	server := startServe(t)
+	folder := installed(t, "bullmq.mjs", "bullmq@6", "ioredis@5")
+	variables := []string{"DIBS_SERVER=" + server, "REDIS=" + servertest.Redis(t, nil).URL()}
+	lease, err := serveClient(t, server).Acquire(t.Context(), "customer 0", nil)
+	testkit.Must(t, err)
+	lines := node(t, folder, variables, "bullmq.mjs")
+	if !lines.Scan() || lines.Text() != "ready" {
+		t.Fatalf("the worker says %q", lines.Text())
+	}
+	results := node(t, folder, variables, "--input-type=module", "-e", `
+		import { Queue, QueueEvents } from "bullmq";
+		import Redis from "ioredis";
+		const connection = new Redis(process.env.REDIS, { maxRetriesPerRequest: null });
+		const queue = new Queue("invoices", { connection });
+		const events = new QueueEvents("invoices", { connection });
+		await events.waitUntilReady();
+		const jobs = [];
+		for (let i = 0; i < 12; i++) jobs.push(await queue.add("send", { customer: i % 2, invoice: i % 6 }));
+		while ((await queue.getDelayedCount()) === 0) await new Promise((resolve) => setTimeout(resolve, 50));
+		console.log("delayed");
+		console.log(JSON.stringify((await Promise.all(jobs.map((job) => job.waitUntilFinished(events)))).map((r) => r.sent)));`)
+	if !results.Scan() || results.Text() != "delayed" {
+		t.Fatalf("the queue says %q", results.Text())
+	}
+	testkit.Must(t, lease.Release())
+	if !results.Scan() {
+		t.Fatal("the jobs failed")
+	}
+	var sent []int
+	testkit.Must(t, json.Unmarshal(results.Bytes(), &sent))
+	if want := []int{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5}; !slices.Equal(sent, want) {
+		t.Errorf("the results are %v, want %v", sent, want)
+	}
+	runs := map[string]string{} // by customer: what runs
+	for range 12 {
+		if !lines.Scan() {
+			t.Fatal("the worker ended")
+		}
+		what, of, _ := strings.Cut(lines.Text(), " ")
+		customer, invoice, _ := strings.Cut(of, " ")
+		switch {
+		case what == "begin" && runs[customer] == "":
+			runs[customer] = invoice
+		case what == "end" && runs[customer] == invoice:
+			runs[customer] = ""
+		default:
+			t.Errorf("%s while %q runs", lines.Text(), runs[customer])
+		}
+	}
+}
+
+// recipe starts a program of examples/ruby, or one that loads it, and returns it and its lines.
+func recipe(t *testing.T, variables []string, name string, args ...string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	client, err := filepath.Abs("../../clients/ruby/lib")
+	testkit.Must(t, err)
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir, cmd.Stderr = "../../examples/ruby", os.Stderr
+	cmd.Env = append(append(os.Environ(), "RUBYLIB="+client), variables...)
+	out, err := cmd.StdoutPipe()
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, bufio.NewScanner(out)
+}
+
+// TestRails: see checkShop.
+func TestRails(t *testing.T) {
+	t.Parallel()
+	testkit.Must(t, servertest.InstallRails())
+	server := startServe(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	testkit.Must(t, err)
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	testkit.Must(t, free.Close())
+	_, lines := recipe(t, []string{"DIBS_SERVER=" + server, "PORT=" + port}, "ruby", "rails.rb")
+	if !lines.Scan() || lines.Text() != "ready" {
+		t.Fatalf("it says %q", lines.Text())
+	}
+	checkShop(t, server, "http://127.0.0.1:"+port)
+}
+
+// TestSidekiq: replies of two conversations are sent once, one after the other and in the order in which they
+// were enqueued, by two workers, of which one is told to stop.
+func TestSidekiq(t *testing.T) {
+	t.Parallel()
+	testkit.Must(t, servertest.InstallRails())
+	variables := []string{"DIBS_SERVER=" + startServe(t), "REDIS_URL=" + servertest.Redis(t, nil).URL()}
+	lines := make(chan string, 100)
+	worker := func() *exec.Cmd {
+		cmd, out := recipe(t, variables, "sidekiq", "-c", "4", "-r", "./sidekiq.rb")
+		go func() {
+			for out.Scan() {
+				if what, _, _ := strings.Cut(out.Text(), " "); what == "begin" || what == "end" {
+					lines <- out.Text()
+				}
+			}
+		}()
+		return cmd
+	}
+	first := worker()
+	const jobs = 8
+	recipe(t, variables, "ruby", "-r./sidekiq.rb", "-e",
+		fmt.Sprintf(`%d.times { |i| ReplyJob.perform_later("conversation #{i %% 2}", i) }`, jobs))
+	next := map[string]int{"0": 0, "1": 1} // by conversation: the reply that comes next
+	runs := map[string]bool{}
+	for i := range 2 * jobs {
+		line := testkit.Await(t, "a reply is sent", lines)
+		var conversation string
+		var reply int
+		what, rest, _ := strings.Cut(line, " conversation ")
+		if _, err := fmt.Sscan(rest, &conversation, &reply); err != nil || next[conversation] != reply || runs[conversation] != (what == "end") {
+			t.Fatalf("%s, while reply %d is next and a run is under way: %v", line, next[conversation], runs[conversation])
+		}
+		if runs[conversation] = what == "begin"; what == "end" {
+			next[conversation] += 2
+		}
+		if i == jobs/2 {
+			worker()
+			testkit.Must(t, first.Process.Signal(syscall.SIGTERM)) // it ends what it has begun
+		}
+	}
+}
+
+func init() { prepare = servertest.InstallPython }
+
+// pythonRecipe starts a program of examples/python, and returns it and its lines, of both outputs.
+func pythonRecipe(t *testing.T, variables []string, args ...string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	client, err := filepath.Abs("../../clients/python")
+	testkit.Must(t, err)
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", args...)
+	cmd.Dir = "../../examples/python"
+	cmd.Env = append(append(os.Environ(), "PYTHONPATH="+client, "PYTHONDONTWRITEBYTECODE=1"), variables...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its workers end with it
+	read, write, err := os.Pipe()
+	testkit.Must(t, err)
+	cmd.Stdout, cmd.Stderr = write, write
+	testkit.Must(t, cmd.Start())
+	testkit.Must(t, write.Close())
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); _ = cmd.Wait(); _ = read.Close() })
+	return cmd, bufio.NewScanner(read)
+}
+
+// TestFlaskAndDjango: see checkShop.
+func TestFlaskAndDjango(t *testing.T) {
+	t.Parallel()
+	testkit.Must(t, servertest.InstallPython())
+	for _, program := range []string{"shop_flask.py", "shop_django.py"} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			server := startServe(t)
+			_, lines := pythonRecipe(t, []string{"DIBS_SERVER=" + server, "PORT=0"}, program)
+			lines.Scan()
+			port, ok := strings.CutPrefix(lines.Text(), "listening on ")
+			if !ok {
+				t.Fatalf("it says %q", lines.Text())
+			}
+			go func() {
+				for lines.Scan() { // its log
+				}
+			}()
+			checkShop(t, server, "http://127.0.0.1:"+port)
+		})
+	}
+}
+
+// TestCelery: each reply is sent once, although each was enqueued twice.
+func TestCelery(t *testing.T) {
+	t.Parallel()
+	testkit.Must(t, servertest.InstallPython())
+	variables := []string{"DIBS_SERVER=" + startServe(t), "REDIS_URL=" + servertest.Redis(t, nil).URL()}
+	enqueue, said := pythonRecipe(t, variables, "replies_celery.py")
+	for said.Scan() {
+		t.Log(said.Text())
+	}
+	testkit.Must(t, enqueue.Wait())
+	worker := []string{"-m", "celery", "-A", "replies_celery", "worker", "--concurrency", "4", "--loglevel", "WARNING"}
+	_, lines := pythonRecipe(t, variables, worker...)
+	var sent []string
+	for len(sent) < 4 && lines.Scan() {
+		t.Log(lines.Text())
+		if reply := regexp.MustCompile(`\bsent (\d \d)$`).FindStringSubmatch(lines.Text()); reply != nil { // with Celery's own words before it
+			sent = append(sent, reply[1])
+		}
+	}
+	slices.Sort(sent)
+	if want := []string{"0 0", "0 2", "1 1", "1 3"}; !slices.Equal(sent, want) {
+		t.Errorf("sent %q", sent)
+	}
+}
+
+// TestThousandPayments: a thousand workers are killed, and a thousand orders are paid once.
+func TestThousandPayments(t *testing.T) {
+	t.Parallel()
+	checkPayments(t, 125, 8)
 }

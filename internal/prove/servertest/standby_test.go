@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/prove/wire"
@@ -49,5 +50,63 @@ func TestPostgresStandby(t *testing.T) {
 	awaitRow(t, old.Do, "SELECT string_agg(n, ' ' ORDER BY n) FROM kept", "both new")
 	if got := old.Query("SELECT pg_is_in_recovery()"); got[0][0] != "t" {
 		t.Error("the old primary is not a standby")
+	}
+}
+
+// TestMariaDBReplica: a replica that is promoted has what it received, and the old primary comes back
+// without what only it had.
+func TestMariaDBReplica(t *testing.T) {
+	t.Parallel()
+	for name, semi := range map[string]bool{"semi-synchronous": true, "asynchronous": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := MariaDBOptions{NoSync: true, Replicas: true, SemiSync: semi, Password: "a'b"}
+			old, s := MariaDB(t, &options), MariaDB(t, &options)
+			w, err := wire.Open(old.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			s.Follow(w.Addr())
+			s.AwaitStandby(old)
+			old.Query("CREATE TABLE kept (n VARCHAR(9)); INSERT INTO kept VALUES ('both')")
+			s.AwaitStandby(old)
+			w.Set(wire.Trouble{Hold: true}, nil)
+			alone := make(chan error, 1)
+			go func() {
+				_, err := old.Do("INSERT INTO kept VALUES ('alone')")
+				alone <- err
+			}()
+			if semi { // it is in the log, and nobody sees it
+				awaitRow(t, old.Do, "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for semi-sync ACK%'", "1")
+			} else if err := <-alone; err != nil {
+				t.Fatal(err)
+			}
+			w.Set(wire.Trouble{Hold: true, Refuse: true}, nil)
+			w.Reset()
+			wrote, err := old.Position()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Received(); err != nil || got >= wrote {
+				t.Errorf("the replica has %d transactions of %d, %v", got, wrote, err)
+			}
+			if got := old.Query("SELECT GROUP_CONCAT(n) FROM kept")[0][0]; strings.Contains(got, "alone") == semi {
+				t.Errorf("the old primary shows %s", got)
+			}
+			s.Promote()
+			w.Set(wire.Trouble{}, nil)
+			w.Lead(s.Addr())
+			old.Rejoin(s, w.Addr())
+			old.AwaitStandby(s)
+			s.Query("INSERT INTO kept VALUES ('new')")
+			old.AwaitStandby(s)
+			awaitRow(t, old.Do, "SELECT GROUP_CONCAT(n ORDER BY n) FROM kept", "both,new")
+			if semi {
+				if err := <-alone; err == nil {
+					t.Error("what no replica had was committed")
+				}
+			}
+		})
 	}
 }

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
@@ -283,5 +286,100 @@ func TestGlob(t *testing.T) {
 		if got := glob(test.pattern, test.text); got != test.want {
 			t.Errorf("glob(%q, %q) = %v", test.pattern, test.text, got)
 		}
+	}
+}
+
+// TestJobsText: the line of a key's jobs tells those that run, those in a worker and those in the
+// queue apart. A key without a reserved place has no jobs.
+func TestJobsText(t *testing.T) {
+	owner := func(host, label string) store.Owner { return store.Owner{Host: host, PID: 42, Label: label} }
+	runs := []store.Run{{Owner: owner("a", "mail 109"), Left: time.Second}, {Owner: owner("a", "mail 108"), Left: -time.Second}}
+	place := store.PlaceInfo{Reserved: true}
+	waits := func(host, label string) store.PlaceInfo { return store.PlaceInfo{Owner: owner(host, label)} }
+	for want, e := range map[string]store.Entry{
+		"": {Runs: runs, Places: []store.PlaceInfo{waits("a", "echo")}, Waiters: 1},
+		"mail 109 runs; mail 110, mail 113 wait in a worker on a; process 42 waits in a worker on b; 27 are in the queue": {
+			Runs: runs, Places: []store.PlaceInfo{place, waits("a", "mail 110"), place, waits("b", ""), place, waits("a", "mail 113"), place}, Reserved: 27,
+		},
+		"1 is in the queue": {Places: []store.PlaceInfo{place}, Reserved: 1},
+	} {
+		if got := jobsText(e); got != want {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+	}
+}
+
+// FuzzCell: a cell shows the whole key, no other key has the same cell, and the cell does
+// nothing to a terminal.
+func FuzzCell(f *testing.F) {
+	for _, s := range []string{"key", "key ", "", `"key"`, `a\nb`, "a\nb", "\xff", "\u202e", "\ufffd", "a  b", "\u00a0", "鍵"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := cell(s)
+		for _, r := range got {
+			if !unicode.IsPrint(r) {
+				t.Errorf("%q is shown with %U in it", s, r)
+			}
+		}
+		if strings.TrimSpace(got) != got || got == "" {
+			t.Errorf("%q is shown as %q, which ends out of sight", s, got)
+		}
+		back := got
+		if strings.HasPrefix(got, `"`) {
+			var err error
+			if back, err = strconv.Unquote(got); err != nil {
+				t.Fatalf("%q is shown as %s: %v", s, got, err)
+			}
+		}
+		if back != s {
+			t.Errorf("%q is shown as %s, which stands for %q", s, got, back)
+		}
+	})
+}
+
+// TestConfigCheck: config check exits with 0 for a file that the proxy takes. Otherwise it exits
+// with 64 and the faults that the proxy finds when it starts.
+func TestConfigCheck(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tests := []struct {
+		text string
+		want string // the faults; "" for none
+	}{
+		{"upstream: http://127.0.0.1:3000\nstore: sqlite:/x.db\nlog-format: json\nlog-level: warn\n", ""},
+		{"upstream: http://x\nleese: 3s\nstore: mongo://h\n",
+			`dibs.yaml:2:1: unknown field "leese"; did you mean "lease"?` + "\n" + `dibs.yaml:3:1: store: not the URL of a store: the scheme "mongo" is unknown`},
+		{"listen: :80\n", "upstream: it is missing"},
+	}
+	for _, test := range tests {
+		testkit.Must(t, os.WriteFile("dibs.yaml", []byte(test.text), 0o600))
+		code, stdout, stderr := call(t, nil, "config", "check", "dibs.yaml")
+		if test.want == "" {
+			if code != 0 || stdout != "dibs.yaml: no faults\n" || stderr != "" {
+				t.Errorf("%q: %d %q %q; want 0 and no faults", test.text, code, stdout, stderr)
+			}
+			continue
+		}
+		if code != 64 || stdout != "" || !strings.HasPrefix(stderr, test.want) || strings.Contains(stderr, "dibs config check") {
+			t.Errorf("%q: %d %q %q; want 64 and %q", test.text, code, stdout, stderr, test.want)
+		}
+		code, stdout, stderr = call(t, nil, "proxy", "--config", "dibs.yaml")
+		if code != 64 || stdout != "" || !strings.HasPrefix(stderr, "dibs proxy: "+test.want) {
+			t.Errorf("the proxy with %q: %d %q %q; want 64 and %q", test.text, code, stdout, stderr, test.want)
+		}
+	}
+	if code, stdout, stderr := call(t, map[string]string{"DIBS_PROXY_UPSTREAM": "http://x"}, "config", "check", "dibs.yaml"); code != 0 {
+		t.Errorf("with the upstream in the environment: %d %q %q; want 0", code, stdout, stderr)
+	}
+	if left, _ := filepath.Glob("*.db"); len(left) != 0 {
+		t.Errorf("there are files now: %v", left)
+	}
+	for _, args := range []string{"config check", "config check a b", "config chek dibs.yaml", "config check missing.yaml"} {
+		if code, stdout, _ := call(t, nil, strings.Fields(args)...); code != 64 || stdout != "" {
+			t.Errorf("dibs %s: %d %q; want 64", args, code, stdout)
+		}
+	}
+	if _, _, stderr := call(t, nil, "config", "check", "missing.yaml"); !strings.HasPrefix(stderr, "there is no file missing.yaml; make one: printf 'upstream: http://127.0.0.1:3000") {
+		t.Errorf("a file that is not there: %q", stderr)
 	}
 }

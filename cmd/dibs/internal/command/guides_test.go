@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -217,4 +218,200 @@ func anchors(page string) (all []string) {
 		all = append(all, "#"+strings.ReplaceAll(word, " ", "-"))
 	}
 	return all
+}
+
+const readme = "../../../../README.md"
+
+// readmeProgram makes a program of the README's two pieces of Go.
+const readmeProgram = `package main
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/stores/memstore"
+)
+
+func main() {
+	ctx := context.Background()
+	store, err := memstore.New(nil)
+	if err != nil {
+		panic(err)
+	}
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		panic(err)
+	}
+	if err := section(ctx, client); err != nil {
+		panic(err)
+	}
+	serve(client, http.NotFoundHandler())
+}
+
+func send(context.Context) error { return nil }
+
+func serve(client *dibs.Client, handler http.Handler) {
+	guard, err := idempotency.New(client, nil)
+	if err != nil {
+		panic(err)
+	}
+	server := new(http.Server)
+	HANDLER
+}
+
+func section(ctx context.Context, client *dibs.Client) error {
+	SECTION
+	return err
+}
+`
+
+// TestReadmeCode: the README's Go compiles, in a module that uses the clone as the README says, and
+// the program is installed.
+func TestReadmeCode(t *testing.T) {
+	page := string(testkit.ReadFile(t, readme))
+	piece := func(begin string) string {
+		found := regexp.MustCompile("`(" + regexp.QuoteMeta(begin) + "[^`]*)`").FindStringSubmatch(page)
+		if found == nil {
+			t.Fatalf("the README has no line of Go that begins with %s", begin)
+		}
+		return found[1]
+	}
+	b := newBench(t)
+	b.write(t, "main.go", strings.NewReplacer("HANDLER", piece("server."), "SECTION", piece("err := client.")).Replace(readmeProgram))
+	_, rest, _ := strings.Cut(page, "\n## Get it\n")
+	found := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindStringSubmatch(rest)
+	clone, err := filepath.Abs(filepath.Dir(readme))
+	testkit.Must(t, err)
+	testkit.Must(t, os.Symlink(clone, b.path("dibs")))
+	cmd := exec.Command("sh", "-ec", "go mod init example.org/shop\n"+found[1]+"go vet .\nbin/dibs --version >version")
+	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "GOBIN="+b.path("bin"),
+		"CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath") // as make build, so that it is compiled once
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", found[1], err, out)
+	}
+	if version := b.read("version"); !strings.HasPrefix(version, "dibs ") {
+		t.Errorf("the program says %q", version)
+	}
+}
+
+// TestReadmeCommands: the commands and flags that the README names are there.
+func TestReadmeCommands(t *testing.T) {
+	page := testkit.ReadFile(t, readme)
+	commands := regexp.MustCompile("`dibs ([a-z]+)([^`]*)`").FindAllStringSubmatch(string(page), -1)
+	if len(commands) < 5 {
+		t.Fatalf("the README shows %d commands", len(commands))
+	}
+	for _, c := range commands {
+		help, err := exec.Command(binary, c[1], "--help").CombinedOutput()
+		if err != nil {
+			t.Errorf("dibs %s: %v\n%s", c[1], err, help)
+		}
+		ours, _, _ := strings.Cut(c[2], " -- ")
+		for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(ours, -1) {
+			if !strings.Contains(string(help), flag+" ") {
+				t.Errorf("dibs %s has no %s", c[1], flag)
+			}
+		}
+	}
+}
+
+// TestExitCodesPage: docs/operate/incidents.md lists the exit codes of "dibs run" that its help lists.
+func TestExitCodesPage(t *testing.T) {
+	_, page, _ := strings.Cut(readPage(t, "operate/incidents.md"), "\n## Exit codes\n")
+	page, _, _ = strings.Cut(page, "Of every other command")
+	help, err := exec.Command(binary, "run", "--help").CombinedOutput()
+	testkit.Must(t, err)
+	listed := func(text, line string) []string {
+		var codes []string
+		for _, m := range regexp.MustCompile(line).FindAllStringSubmatch(text, -1) {
+			codes = append(codes, strings.Split(m[1], ", ")...)
+		}
+		slices.Sort(codes)
+		return codes
+	}
+	ours := listed(page, `(?m)^\| ((?:6[0-9]|7[0-9]|1[0-9]{2})(?:, [0-9]+)*) \|`)
+	theirs := append(listed(string(help), `(?m)^  ([0-9]+(?:, [0-9]+)*)  `), "126", "127")
+	slices.Sort(theirs)
+	if len(ours) < 6 || !slices.Equal(ours, theirs) {
+		t.Errorf("the page lists %q, the help %q", ours, theirs)
+	}
+}
+
+// databases is the page that has a server for each database.
+const databases = "start/database.md"
+
+// TestDatabaseGuide: each server of the page, or that it links to, answers the page's requests as the page shows, exits
+// with 0 when it is told to, and gives the same answers when it is started again, even after it
+// was killed, by the test or by the page's commands.
+func TestDatabaseGuide(t *testing.T) {
+	t.Parallel()
+	var commands []block
+	var sqlite string // the page has that program, and links to the others
+	for _, b := range blocks(t, databases) {
+		switch b.language {
+		case "sh":
+			commands = append(commands, b)
+		case "go":
+			sqlite = b.code
+		}
+	}
+	if len(commands) != 2 {
+		t.Fatalf("the page has %d blocks of commands; this test knows 2", len(commands))
+	}
+	requests, killed := commands[0], commands[1]
+	for name, env := range map[string]func(*testing.T) string{
+		"sqlitestore": func(*testing.T) string { return "" },
+		"pgstore":     func(t *testing.T) string { return "DATABASE_URL=" + servertest.Postgres(t, nil).URL() },
+		"mysqlstore":  func(t *testing.T) string { return "MYSQL_URL=" + servertest.MariaDB(t, nil).URL() },
+		"redisstore":  func(t *testing.T) string { return "REDIS_URL=" + servertest.Redis(t, nil).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			here := strings.NewReplacer("127.0.0.1:8080", servertest.Addr(t))
+			source := sqlite
+			if folder := map[string]string{"pgstore": "postgresql", "mysqlstore": "mysql", "redisstore": "redis"}[name]; folder != "" {
+				source = string(testkit.ReadFile(t, "testdata/shop/"+folder+"/main.go"))
+			}
+			if !strings.Contains(source, `"github.com/dibs-go/dibs/stores/`+name+`"`) {
+				t.Fatalf("the program for %s does not import it", name)
+			}
+			b.write(t, "main.go", here.Replace(source))
+			server := filepath.Join(b.dir, "server")
+			testkit.Must(t, servertest.Build(server, b.path("main.go")))
+			if cure := map[string]string{"mysqlstore": "write mysql://", "redisstore": "REDIS_URL must be an address such as redis://"}[name]; cure != "" {
+				p := b.command()
+				p.Cmd.Path, p.Args = server, []string{server}
+				p.begin(t)
+				if code := p.code(t); code != 1 || !strings.Contains(p.stderr.String(), cure) {
+					t.Errorf("without an address the server exited with %d and said %q", code, p.stderr.String())
+				}
+			}
+			b.env = []string{env(t)}
+			for _, end := range []struct {
+				signal syscall.Signal
+				code   int
+			}{{syscall.SIGKILL, -1}, {syscall.SIGTERM, 0}, {syscall.SIGINT, 0}} {
+				p := b.command()
+				p.Cmd.Path, p.Args = server, []string{server}
+				p.begin(t)
+				curl := exec.CommandContext(t.Context(), "sh", "-c", here.Replace(requests.code))
+				curl.Env = os.Environ()
+				if got, err := curl.CombinedOutput(); err != nil || string(got) != requests.output {
+					t.Errorf("the requests print %q, %v; the page shows %q", got, err, requests.output)
+				}
+				p.signal(t, end.signal)
+				if code := p.code(t); code != end.code || p.stderr.String() != "" {
+					t.Errorf("after %v the server exited with %d and said %q", end.signal, code, p.stderr.String())
+				}
+			}
+			sh := exec.CommandContext(t.Context(), "sh", "-c", here.Replace(strings.Replace(killed.code, "go build -o shop .", "ln server shop", 1)))
+			sh.Dir, sh.Env = b.dir, append(os.Environ(), b.env...)
+			if got, err := sh.Output(); string(got) != killed.output {
+				t.Errorf("the commands around kill -9 print %q, %v; the page shows %q", got, err, killed.output)
+			}
+		})
+	}
 }

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/prove/testkit"
 )
 
 // TestHelp: the help of each command says what it does, with an example, in lines of at most 80
@@ -141,6 +144,160 @@ func TestCompletion(t *testing.T) {
 		}
 		if code != 0 || !found || !slices.Equal(got, test.want) {
 			t.Errorf("%q: %d %q; want %q", test.args, code, stdout, test.want)
+		}
+	}
+}
+
+// TestMan: the manual page has every command and flag that dibs help has, and no line of a
+// text is a request of roff.
+func TestMan(t *testing.T) {
+	code, page, stderr := call(t, nil, "man")
+	if code != 0 || stderr != "" {
+		t.Fatalf("%d %q", code, stderr)
+	}
+	for line := range strings.Lines(page) {
+		if request := regexp.MustCompile(`^[.'](\S*)`).FindStringSubmatch(line); request != nil && !strings.Contains(" TH SH SS PP nf fi ", " "+request[1]+" ") {
+			t.Errorf("the page has the request %q", line)
+		}
+	}
+	plain := strings.NewReplacer(`\-`, "-", `\e`, `\`, `\&`, "").Replace(page)
+	_, help, _ := call(t, nil, "help")
+	_, help, _ = strings.Cut(help, "Serve requests:\n")
+	help, _, _ = strings.Cut(help, "\nFlags:")
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+)`).FindAllStringSubmatch(help, -1)
+	if len(commands) < 10 {
+		t.Fatalf("dibs help lists %q", commands)
+	}
+	for _, c := range commands {
+		if c[1] == "help" {
+			continue // the page is the help
+		}
+		_, section, ok := strings.Cut(plain, "\n.SS dibs "+c[1])
+		section, _, _ = strings.Cut(section, "\n.SS ")
+		_, help, _ := call(t, nil, c[1], "--help")
+		for _, flag := range regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z0-9-]+)`).FindAllStringSubmatch(help, -1) {
+			ok = ok && strings.Contains(section, flag[1]+" ")
+		}
+		if !ok {
+			t.Errorf("the page does not have %s with all its flags:\n%s", c[1], section)
+		}
+	}
+	groff, err := exec.LookPath("groff")
+	if err != nil {
+		t.Logf("groff did not check the page: %v", err)
+		return
+	}
+	check := exec.Command(groff, "-man", "-Tutf8", "-Kutf8", "-ww", "-z")
+	check.Stdin = strings.NewReader(page)
+	if said, err := check.CombinedOutput(); err != nil || len(said) > 0 {
+		t.Errorf("groff: %v\n%s", err, said)
+	}
+}
+
+// TestRoff: a text is shown as it is, whatever roff thinks of its characters.
+func TestRoff(t *testing.T) {
+	for text, want := range map[string]string{
+		"a-b":          `a\-b`,
+		`a\b`:          `a\eb`,
+		".so x\n'y\n.": `\&.so x` + "\n" + `\&'y` + "\n" + `\&.`,
+	} {
+		if got := roff(text); got != want {
+			t.Errorf("roff(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+const top = "../../../.."
+
+// checklist returns the rows of the checklist in docs/operate/before-production.md: what must be so, and how it is
+// checked.
+func checklist(t *testing.T) (rows [][2]string) {
+	t.Helper()
+	_, text, found := strings.Cut(readTop(t, "docs/operate/before-production.md"), "# Before production\n")
+	if !found {
+		t.Fatal("docs/operate/before-production.md has no checklist")
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| \d+ \| (.+) \| (.+) \|$`).FindAllStringSubmatch(text, -1) {
+		rows = append(rows, [2]string{m[1], m[2]})
+	}
+	return rows
+}
+
+func readTop(t *testing.T, name string) string {
+	t.Helper()
+	text := testkit.ReadFile(t, filepath.Join(top, name))
+	return string(text)
+}
+
+// findings returns the names of all findings that the doctor may print, as the sources have them.
+func findings(t *testing.T) (names []string) {
+	t.Helper()
+	for _, store := range []string{"sqlitestore", "redisstore", "pgstore", "mysqlstore"} {
+		list := regexp.MustCompile(`// The names of [\w ]+: ([^.]+)\.`).FindStringSubmatch(readTop(t, "stores/"+store+"/check.go"))
+		if list == nil {
+			t.Fatalf("%s does not list its findings", store)
+		}
+		names = append(names, regexp.MustCompile(`[a-z-]+`).FindAllString(list[1], -1)...)
+	}
+	for _, file := range []string{"stores/anystore/finding.go", "cmd/dibs/internal/proxy/check.go", "cmd/dibs/internal/proxy/temporary.go", "cmd/dibs/internal/command/doctor.go"} {
+		for _, m := range regexp.MustCompile(`Name: "([a-z-]+)", Severity`).FindAllStringSubmatch(readTop(t, file), -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+// TestChecklistNamesCommands: each line of the checklist names the command that checks it. A
+// command of this program exists, with its flags, and each name after dibs doctor is a finding.
+func TestChecklistNamesCommands(t *testing.T) {
+	rows, known := checklist(t), findings(t)
+	if len(rows) < 16 || len(known) < 30 {
+		t.Fatalf("there are %d lines and %d findings", len(rows), len(known))
+	}
+	program := regexp.MustCompile(`^(dibs|dibs-prove|curl|grep|make|chronyc|pgbouncer|sha256sum|docker|systemd-analyze|kubectl) \S`)
+	var named []string
+	for _, row := range rows {
+		commands := 0
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			switch text := m[1]; {
+			case strings.HasPrefix(text, "dibs "):
+				commands++
+				checkCommand(t, text)
+			case program.MatchString(text):
+				commands++
+			case slices.Contains(known, text):
+				named = append(named, text)
+			case !strings.HasPrefix(text, "dibs_"):
+				t.Errorf("%s: %q is neither a command nor a finding", row[0], text)
+			}
+		}
+		if commands == 0 {
+			t.Errorf("no command checks %s", row[0])
+		}
+	}
+	for _, name := range known {
+		if !slices.Contains(named, name) {
+			t.Errorf("no line of the checklist names the finding %q", name)
+		}
+	}
+}
+
+// checkCommand checks that a command of this program has the flags with which a page names it.
+func checkCommand(t *testing.T, text string) {
+	t.Helper()
+	var args, flags []string
+	for _, word := range strings.Fields(text)[1:] {
+		switch {
+		case strings.HasPrefix(word, "--"):
+			flags = append(flags, word)
+		case strings.ToUpper(word) != word: // not FILE
+			args = append(args, word)
+		}
+	}
+	code, help, _ := call(t, nil, append(args, "--help")...)
+	for _, word := range append(flags, "dibs "+strings.Join(args, " ")) {
+		if code != 0 || !strings.Contains(help, word+" ") {
+			t.Errorf("%s: %s is unknown", text, word)
 		}
 	}
 }

@@ -4,7 +4,10 @@ package command_test
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
+	"net/url"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -215,4 +218,113 @@ func TestDemoShown(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReader: a user that may only read can ls, show and doctor. dibs run and release say which
+// right is missing.
+func TestReader(t *testing.T) {
+	t.Parallel()
+	for name, reader := range map[string]func(*testing.T) (b *bench, asReader func()){
+		"redis": func(t *testing.T) (*bench, func()) {
+			server := servertest.Redis(t, &servertest.RedisOptions{Password: secret})
+			return &bench{dir: t.TempDir(), store: server.URL()}, func() {
+				server.Must("ACL", "SETUSER", "reader", "on", ">"+secret, "~dibs:*", "+@read", "+@connection")
+			}
+		},
+		"postgres": func(t *testing.T) (*bench, func()) {
+			b := newPostgresBench(t)
+			schema := b.schema(t)
+			return b, func() {
+				sharedPostgres().Query("CREATE ROLE reader LOGIN PASSWORD '" + secret + "'; GRANT USAGE ON SCHEMA " + schema + " TO reader" +
+					"; GRANT SELECT ON ALL TABLES IN SCHEMA " + schema + " TO reader")
+			}
+		},
+		"mariadb": func(t *testing.T) (*bench, func()) {
+			return newMariaDBBench(t), func() {
+				sharedMariaDB().Query("CREATE USER reader@'127.0.0.1' IDENTIFIED BY '" + secret + "'")
+				sharedMariaDB().Query("GRANT SELECT ON app.* TO reader@'127.0.0.1'")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, asReader := reader(t)
+			b.says(t, 0, "", "", "run", "--once-per=1h", "k", "--", "true")
+			asReader()
+			u, err := url.Parse(b.store)
+			testkit.Must(t, err)
+			u.User = url.UserPassword("reader", secret)
+			b.store = u.String()
+			if code, stdout, stderr := b.run(t, "ls", "--state", "all"); code != 0 || !strings.HasPrefix(stderr, "store ") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stdout, "k ") {
+				t.Errorf("ls: %d, %q, %q", code, stdout, stderr)
+			}
+			if code, stdout, stderr := b.run(t, "show", "k"); code != 0 || stderr != "" || !strings.Contains(stdout, "done") {
+				t.Errorf("show: %d, %q, %q", code, stdout, stderr)
+			}
+			// It exits with 1 because the server is not durable.
+			if _, stdout, stderr := b.run(t, "doctor"); stderr != "" || !strings.Contains(stdout, "unchecked  rights: ") {
+				t.Errorf("doctor: %q, %q", stdout, stderr)
+			}
+			for _, args := range [][]string{{"run", "j", "--", "touch", "ran"}, {"forget", "--yes", "k"}} {
+				code, stdout, stderr := b.run(t, args...)
+				if code != 69 || !strings.Contains(stderr, "GRANT ") && !strings.Contains(stderr, "ACL SETUSER") {
+					t.Errorf("%v: %d, %q, %q", args, code, stdout, stderr)
+				}
+			}
+			if b.exists("ran") {
+				t.Error("it ran")
+			}
+		})
+	}
+}
+
+// TestSlowGuides: as TestGuides, for the pages that take longer or that need a server. The
+// conformance kit's page is left out, because its command needs an implementation to check, and so
+// is the page of TestDatabaseGuide.
+func TestSlowGuides(t *testing.T) {
+	for _, page := range pages(t) {
+		if !slices.Contains(quick, page) && page != "reference/conformance.md" && page != databases && slices.ContainsFunc(blocks(t, page), func(b block) bool { return slices.Contains(runs, b.language) }) {
+			t.Run(page, func(t *testing.T) { checkGuide(t, page) })
+		}
+	}
+}
+
+// TestReadmeDemo: the demo prints what the README's picture shows. Of the numbers, only the double
+// charges and the lost orders are compared.
+func TestReadmeDemo(t *testing.T) {
+	var picture struct {
+		Lines []string `xml:"text"`
+	}
+	testkit.Must(t, xml.Unmarshal(testkit.ReadFile(t, top+"/docs/pictures/demo.svg"), &picture))
+	want := strings.Join(picture.Lines[1:], "\n") // without the prompt
+	out, err := exec.Command(binary, "demo", "--exit").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	number := regexp.MustCompile(`\$?[0-9][0-9.]*`)
+	space := regexp.MustCompile(` +`)
+	// The order of the crash is sent once only. It is charged once if the proxy was killed
+	// before it arrived.
+	lost := regexp.MustCompile(`\d updates? (is|are) lost`)
+	alone := regexp.MustCompile(`(charged more than once +)149`)
+	shape := func(text string) []string {
+		var lines []string
+		text = lost.ReplaceAllString(text, "N updates are lost")
+		text = alone.ReplaceAllString(text, "${1}150")
+		for line := range strings.Lines(strings.TrimSpace(text)) {
+			if !strings.Contains(line, "charged more than once") && !strings.Contains(line, "orders lost") {
+				line = number.ReplaceAllString(line, "N")
+			}
+			if line = strings.TrimSpace(space.ReplaceAllString(line, " ")); line != "" { // the picture has no empty lines
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	got, shown := shape(string(out)), shape(want)
+	for i := range max(len(got), len(shown)) {
+		if i >= len(got) || i >= len(shown) || got[i] != shown[i] {
+			t.Fatalf("the demo prints\n%s\nthe README shows\n%s", out, want)
+		}
+	}
 }

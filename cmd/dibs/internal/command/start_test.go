@@ -3,9 +3,13 @@ package command
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +22,35 @@ import (
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/memstore"
 )
+
+// TestRunEarlySignal: after a signal while the program starts, nothing is run.
+func TestRunEarlySignal(t *testing.T) {
+	// Not t.TempDir: a store that is given up while it is opened may be about to make its
+	// file when Run has returned.
+	dir, err := os.MkdirTemp("", "early")
+	testkit.Must(t, err)
+	t.Cleanup(func() {
+		for end := time.Now().Add(testkit.Limit); os.RemoveAll(dir) != nil; runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatal("its folder cannot be removed")
+			}
+		}
+	})
+	for range 20 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(&InterruptedError{Signal: syscall.SIGTERM})
+		var stderr strings.Builder
+		code := Run(ctx, []string{"run", "--store", "sqlite:" + filepath.Join(dir, "dibs.db"), "k", "--", "touch", filepath.Join(dir, "ran")}, Env{
+			Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr, Getenv: func(string) string { return "" },
+		})
+		if code != 143 || stderr.Len() == 0 {
+			t.Fatalf("%d, %q", code, stderr.String())
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Error("it was run")
+	}
+}
 
 // hanging is a store that answers no claim.
 type hanging struct{ dibs.Store }
