@@ -1,17 +1,23 @@
 package idempotency_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/memstore"
 )
 
@@ -98,5 +104,136 @@ func TestEventNamesTheKeyInItsNamespace(t *testing.T) {
 	var none idempotency.Event
 	if none.Key() != "" {
 		t.Errorf("no key has the digest %q", none.Key())
+	}
+}
+
+// withClient runs a test in a bubble, with the guard of a client.
+func withClient(t *testing.T, co *dibs.Options, mo *idempotency.Options, h func(*faulty) http.HandlerFunc, test func(*faulty, http.Handler)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := memstore.New(nil)
+		testkit.Must(t, err)
+		t.Cleanup(func() { _ = mem.Close() })
+		s := &faulty{Store: mem}
+		c, err := dibs.New(s, co)
+		testkit.Must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		m, err := idempotency.New(c, mo)
+		testkit.Must(t, err)
+		test(s, m.Wrap(h(s)))
+	})
+}
+
+// TestLeaseIsTheClients: without Options.Lease, a key stays held after a crash for as long as the
+// client's TTL says.
+func TestLeaseIsTheClients(t *testing.T) {
+	for _, c := range []struct{ ttl, lease, want time.Duration }{
+		{0, 0, dibs.DefaultTTL},
+		{3 * time.Second, 0, 3 * time.Second},
+		{time.Minute, 0, time.Minute},
+		{20 * time.Millisecond, 0, time.Second},
+		{3 * time.Second, 10 * time.Second, 10 * time.Second},
+	} {
+		var left time.Duration
+		look := func(s *faulty) http.HandlerFunc {
+			return func(_ http.ResponseWriter, r *http.Request) {
+				for e := range s.List(r.Context(), store.Query{}) {
+					left = e.Runs[0].Left
+				}
+			}
+		}
+		withClient(t, &dibs.Options{TTL: c.ttl}, &idempotency.Options{Lease: c.lease, Logger: slog.New(slog.DiscardHandler)}, look, func(_ *faulty, h http.Handler) { sendTo(h) })
+		if left != c.want {
+			t.Errorf("TTL %v and Lease %v: the key is held for %v, want %v", c.ttl, c.lease, left, c.want)
+		}
+	}
+}
+
+// TestOneLogger: the client's logger gets the middleware's warnings, too, and by default both log to
+// slog.Default. A store that fails is logged there.
+func TestOneLogger(t *testing.T) {
+	twice := func(*faulty) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); w.WriteHeader(200) }
+	}
+	for name, give := range map[string]func(*testing.T, *slog.Logger) *dibs.Options{
+		"the client's": func(_ *testing.T, l *slog.Logger) *dibs.Options { return &dibs.Options{Logger: l} },
+		"the default": func(t *testing.T, l *slog.Logger) *dibs.Options {
+			before := slog.Default()
+			slog.SetDefault(l)
+			t.Cleanup(func() { slog.SetDefault(before) })
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(bytes.Buffer)
+			withClient(t, give(t, slog.New(slog.NewTextHandler(log, nil))), nil, twice, func(s *faulty, h http.Handler) {
+				sendTo(h)
+				if !strings.Contains(log.String(), "WriteHeader") {
+					t.Errorf("of the handler the log has %q", log)
+				}
+				s.fail(failing("claim", errDown))
+				for range 100 {
+					isProblem(t, sendTo(h, withKey("other")), "store-unavailable", 503)
+				}
+				if n := strings.Count(log.String(), "the store fails"); n == 0 || !strings.Contains(log.String(), errDown.Error()) {
+					t.Errorf("of a store that is down the log has %q", log)
+				}
+			})
+		})
+	}
+}
+
+// A missing handler or function is found when the program starts, not by a request that has its key.
+func TestNothingToRun(t *testing.T) {
+	for name, call := range map[string]func(){
+		"Wrap":     func() { new(idempotency.Middleware).Wrap(nil) },
+		"KeyOf":    func() { idempotency.KeyOf(idempotency.KeyHeader("A"), nil) },
+		"KeyFirst": func() { idempotency.KeyFirst(nil) },
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, name) {
+					t.Errorf("%s: %q", name, text)
+				}
+			}()
+			call()
+		}()
+	}
+}
+
+// TestStepInAHandler: a run that crashed after its first step is taken over by
+// the retry, which skips that step.
+func TestStepInAHandler(t *testing.T) {
+	var charges, mails atomic.Int64
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		id, err := dibs.Step(r.Context(), "charge", func(context.Context) (string, error) {
+			return fmt.Sprintf("ch_%d", charges.Add(1)), nil
+		})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		if mails.Add(1) == 1 {
+			// As if the process died here: nothing is settled by it.
+			lease, ok := dibs.FromContext(r.Context())
+			if !ok {
+				t.Error("the handler's context carries no lease")
+			}
+			testkit.Check(t, lease.Abandon(r.Context()))
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, id)
+	}
+	g := newRig(t, nil, handler)
+	g.sendBroken()
+	w := g.send()
+	if w.Code != 200 || w.Body.String() != "ch_1" || charges.Load() != 1 || mails.Load() != 2 {
+		t.Errorf("%d, %q after %d charges and %d mails", w.Code, w.Body, charges.Load(), mails.Load())
+	}
+	isReplay(t, g.send(), w)
+
+	// Without a key there is nothing to remember a step with.
+	if w := g.send(with("Idempotency-Key")); w.Code != 500 || strings.TrimSpace(w.Body.String()) != dibs.ErrNoLease.Error() {
+		t.Errorf("without a key: %d, %q", w.Code, w.Body)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,40 +198,6 @@ func TestDuplicatesGetTheDecryptedAnswer(t *testing.T) {
 	close(release)
 	wg.Wait()
 	g.ran(1)
-}
-
-// TestRotationUnderLoad: two servers are one step of a rotation apart. Duplicates reach both at once,
-// each request runs once, and all duplicates get its answer.
-func TestRotationUnderLoad(t *testing.T) {
-	const keys, duplicates = 50, 8
-	var runs atomic.Int64
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprint(w, "run ", runs.Add(1))
-	}
-	a := newRig(t, &idempotency.Options{KeyRing: ringOf(t, "old", "new"), Wait: time.Minute}, handler)
-	b := newRigOn(t, a.store, &idempotency.Options{KeyRing: ringOf(t, "new", "old"), Wait: time.Minute}, handler)
-	var wg sync.WaitGroup
-	var answers [keys][duplicates]string
-	for i := range keys {
-		for j := range duplicates {
-			wg.Go(func() {
-				w := []*rig{a, b}[j%2].send(withKey(fmt.Sprint("k", i)))
-				answers[i][j] = fmt.Sprint(w.Code, " ", w.Body)
-			})
-		}
-	}
-	wg.Wait()
-	for i := range answers {
-		for _, answer := range answers[i] {
-			if answer != answers[i][0] || !strings.HasPrefix(answer, "200 run ") {
-				t.Errorf("key %d: %q", i, answers[i])
-				break
-			}
-		}
-	}
-	if runs.Load() != keys {
-		t.Errorf("%d runs of %d keys", runs.Load(), keys)
-	}
 }
 
 // TestKeyRingWithByteOrderMark: the mark that some editors write is not part of the first ID.

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,38 +166,6 @@ func TestRecordWithoutRoom(t *testing.T) {
 	})
 }
 
-func TestHTTP2(t *testing.T) {
-	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "X-Sum")
-		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprint(w, "<html>")
-		if strings.Contains(r.Header.Get("Idempotency-Key"), "stream") {
-			w.(http.Flusher).Flush()
-		}
-		_, _ = fmt.Fprint(w, "more")
-		w.Header().Set("X-Sum", "1")
-	})
-	server := httptest.NewUnstartedServer(g.h)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	for _, key := range []string{"whole", "stream"} {
-		for i := range 2 {
-			r := testkit.Request(t.Context(), t, http.MethodPost, server.URL, strings.NewReader("x"))
-			r.Header.Set("Idempotency-Key", key)
-			res, err := server.Client().Do(r)
-			testkit.Must(t, err)
-			body, err := io.ReadAll(res.Body)
-			_ = res.Body.Close()
-			if err != nil || string(body) != "<html>more" || res.ProtoMajor != 2 || res.StatusCode != http.StatusCreated ||
-				res.Trailer.Get("X-Sum") != "1" || res.Header.Get("Content-Type") != "text/html; charset=utf-8" {
-				t.Errorf("%s %d: %v %q %v %v, %v", key, i, res.Status, body, res.Header, res.Trailer, err)
-			}
-		}
-	}
-	g.ran(2)
-}
-
 // TestClosedClient: a process that is going down runs nothing, not even where
 // it would run without a store.
 func TestClosedClient(t *testing.T) {
@@ -209,79 +173,6 @@ func TestClosedClient(t *testing.T) {
 	testkit.Must(t, g.client.Close())
 	isProblem(t, g.send(), "store-unavailable", 503)
 	g.ran(0)
-}
-
-// TestReverseProxy: the reverse proxy of the standard library needs no more
-// than an error handler that says what happened.
-func TestReverseProxy(t *testing.T) {
-	var calls atomic.Int64
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch n := calls.Add(1); {
-		case r.URL.Path == "/hang-up":
-			panic(http.ErrAbortHandler)
-		case r.URL.Path == "/break-off" && n == 1:
-			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, "half")
-		case r.URL.Path == "/events":
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = io.WriteString(w, "data: 1\n\n")
-		default:
-			_, _ = io.WriteString(w, "whole")
-		}
-	}))
-	defer origin.Close()
-	target, err := url.Parse(origin.URL)
-	testkit.Must(t, err)
-	proxy := &httputil.ReverseProxy{
-		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ErrorLog: newLog(io.Discard),
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if !idempotency.Fail(r.Context(), idempotency.HungUp) {
-				idempotency.WriteProblem(w, r, idempotency.FailureProblem(idempotency.HungUp))
-			}
-		},
-		Transport: &http.Transport{DisableKeepAlives: true},
-	}
-	for _, test := range []struct {
-		path          string
-		first, second int // 0: a broken transfer
-		replayed      bool
-		calls         int64
-	}{
-		{"/break-off", 0, 200, false, 2},
-		{"/hang-up", 502, 502, false, 2},
-		{"/events", 200, 200, true, 1},
-		{"/", 200, 200, true, 1},
-	} {
-		calls.Store(0)
-		g := newRig(t, nil, proxy.ServeHTTP)
-		server := httptest.NewUnstartedServer(g.h)
-		server.Config.ErrorLog = newLog(io.Discard)
-		server.Start()
-		for i, want := range []int{test.first, test.second} {
-			res, body, err := wire(t, server, withTarget(test.path))
-			if res != nil {
-				_ = res.Body.Close()
-			}
-			if want == 0 {
-				if err == nil {
-					t.Errorf("%s: answer %d: %v %q; the transfer must break", test.path, i, res.Status, body)
-				}
-				testkit.Eventually(t, "the run is settled", func() bool { return len(g.seen()) == i+1 })
-				continue
-			}
-			if err != nil {
-				t.Fatalf("%s: answer %d: %v", test.path, i, err)
-			}
-			if replayed := res.Header.Get("Idempotent-Replayed") == "true"; res.StatusCode != want || replayed != (test.replayed && i == 1) {
-				t.Errorf("%s: answer %d: %v, replayed %v", test.path, i, res.Status, replayed)
-			}
-		}
-		if n := calls.Load(); n != test.calls {
-			t.Errorf("%s: the origin was called %d times; want %d", test.path, n, test.calls)
-		}
-		server.Close()
-	}
 }
 
 // TestWaitersGetNoOtherRequestsAnswer: if the run that duplicates wait for leaves no answer, another

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -180,4 +181,102 @@ func (l *told) of(verb string) (some []dibs.StoreCall) {
 		}
 	}
 	return some
+}
+
+// refusing is a store that takes no writes, but answers looks.
+type refusing struct{ *memstore.Store }
+
+func (s *refusing) Claim(ctx context.Context, claims []store.Claim, answers []store.Answer) error {
+	for _, c := range claims {
+		if c.Mode != store.Look {
+			return errors.New("the disk cannot be written")
+		}
+	}
+	return s.Store.Claim(ctx, claims, answers)
+}
+
+// TestReadyStoreRefuses: a server whose store refuses claims is not ready, even if the store answers
+// what changes nothing. A check leaves nothing in a store that works.
+func TestReadyStoreRefuses(t *testing.T) {
+	behind := inMemory(t)
+	r := start(t, &refusing{behind}, nil)
+	if got := r.do("GET", "/readyz", "", ""); got.status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz is %d %s", got.status, got.text)
+	}
+	r = start(t, behind, nil)
+	if got := r.do("GET", "/readyz", "", ""); got.status != http.StatusOK {
+		t.Errorf("/readyz is %d %s", got.status, got.text)
+	}
+	for e, err := range behind.List(t.Context(), store.Query{}) {
+		t.Errorf("a check left %+v, %v", e, err)
+	}
+}
+
+// TestReadyStoreAway: a server whose store does not answer is not ready, and is alive.
+func TestReadyStoreAway(t *testing.T) {
+	behind := &failing{Store: inMemory(t)}
+	behind.away.Store(true)
+	r := start(t, behind, nil)
+	if got := r.do("GET", "/readyz", "", ""); got.status != http.StatusServiceUnavailable || got.text != "the store does not answer, or refuses claims\n" {
+		t.Errorf("/readyz is %d %s", got.status, got.text)
+	}
+	if got := r.do("GET", "/healthz", "", ""); got.status != http.StatusOK {
+		t.Errorf("/healthz is %d", got.status)
+	}
+}
+
+// TestManyLargeRecords: records that the server takes one by one are also stored if they are settled
+// at once. A record that is too large for the server fails alone.
+func TestManyLargeRecords(t *testing.T) {
+	r := start(t, inMemory(t), nil)
+	over, err := httpstore.Open("http://"+r.Listener.Addr().String(), nil)
+	testkit.Must(t, err)
+	defer over.Close()
+	const n, large = 16, 5
+	claims, settlements := make([]store.Claim, n), make([]store.Settlement, n)
+	for i := range claims {
+		key, token, data := dibs.Key{Name: string(rune('a' + i))}, store.NewToken(), make([]byte, 1<<20)
+		if i == large {
+			data = make([]byte, 13<<20)
+		}
+		claims[i] = store.Claim{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}
+		settlements[i] = store.Settlement{Key: key, Token: token, Outcome: store.Keep, Data: data, Retention: time.Minute}
+	}
+	testkit.Must(t, over.Claim(t.Context(), claims, make([]store.Answer, n)))
+	errs := make([]error, n)
+	testkit.Must(t, over.Settle(t.Context(), settlements, errs))
+	for i, err := range errs {
+		if errors.Is(err, dibs.ErrTooLarge) != (i == large) || i != large && err != nil {
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+}
+
+// relaying is a store that wants to know whether its waiters may ask elsewhere.
+type relaying struct {
+	dibs.Store
+	t        *testing.T
+	relays   bool
+	notifies bool
+}
+
+func (s *relaying) Relay() {
+	if s.relays = true; s.notifies {
+		s.t.Error("the store is told after the server listens")
+	}
+}
+
+func (s *relaying) Notify(func(store.Token, store.Answer)) func() {
+	s.notifies = true
+	return func() {}
+}
+
+// TestAServerRelays: the server tells the store that a waiter may ask elsewhere. What the store does
+// then is in storetest, and TestAServerEndsUnderAWaiter of the program has real servers.
+func TestAServerRelays(t *testing.T) {
+	s := &relaying{Store: inMemory(t), t: t}
+	start(t, s, nil)
+	if !s.relays {
+		t.Error("the store is not told")
+	}
 }
