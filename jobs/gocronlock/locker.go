@@ -32,6 +32,9 @@ var _ gocron.Locker = (*Locker)(nil)
 // when its last run began on any host. So per must be longer than the clocks of two hosts
 // can differ, and shorter than the time between two ticks. Jobs with other intervals can
 // have their own Locker. All hosts must have the same per. At least 1 ms.
+//
+// A store on etcd or in a bucket needs an Elector instead: its time stands while no process uses
+// it, so a Locker would refuse ticks.
 func NewLocker(c *dibs.Client, per time.Duration) (*Locker, error) {
 	switch {
 	case c == nil:
