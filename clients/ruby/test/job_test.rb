@@ -190,6 +190,22 @@ class JobTest < Case
     assert_free
   end
 
+  # Deferred is enqueued when the transaction commits, as by enqueue_after_transaction_commit of Rails 7.2.
+  class Deferred < Base
+    def successfully_enqueued? = true
+  end
+
+  def test_a_job_that_is_enqueued_when_the_transaction_commits_has_its_place_before
+    commits = []
+    @jobs.define_singleton_method(:enqueue) { |job| job.is_a?(Deferred) ? commits << -> { super(job) } : super(job) }
+    Deferred.perform_later(@key, 1)
+    Base.perform_later(@key, 2)
+    commits.each(&:call)
+    @jobs.work(1)
+    assert_equal [[1, 1, true], [2, 1, true]], runs
+    assert_free
+  end
+
   # STOPS are how a worker is told to stop. Then the queue has the job again, as it was.
   STOPS = { "Shutdown" => ->(t) { t.raise(Shutdown) }, "Interrupt" => ->(t) { t.raise(Interrupt) }, "SIGTERM" => ->(t) { t.raise(SignalException, "TERM") },
             "exit" => ->(t) { t.raise(SystemExit) }, "a kill" => :kill.to_proc }.freeze

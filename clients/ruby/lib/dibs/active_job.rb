@@ -85,7 +85,7 @@ module Dibs
       end
       @dibs_sent = false
       result = block.call
-      sent = @dibs_sent
+      sent = @dibs_sent || (respond_to?(:successfully_enqueued?) && successfully_enqueued?) # maybe when a transaction commits
       @dibs_again = true if sent
       result
     ensure

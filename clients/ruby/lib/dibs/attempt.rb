@@ -127,24 +127,9 @@ module Dibs
       raise
     end
 
-    # retrying asks once, and again for a second if the server is away.
-    def retrying(claim)
-      tries = Tries.new(1.0, local)
-      begin
-        answer = yield
-        type, detail = answer["error"]&.values_at("type", "detail")
-        raise self.class.error(type, detail, claim) if type
-      rescue Unavailable, Busy, Overloaded => e
-        retry if tries.again?
-        Hooks.tell(:unavailable, claim, Dibs.plain(e.message), error: e) if e.is_a?(Unavailable)
-        raise
-      end
-      answer
-    end
-
     # look asks for the state of a key and changes nothing.
     def look(claim)
-      retrying(claim) { local.claim(claim.wire("look"))[0] }
+      local.trying(claim, 1.0) { local.claim(claim.wire("look")) }[0]
     end
 
     # refusal is the error of an answer that is not a grant.

@@ -307,37 +307,24 @@ module Dibs
 
     # ask_settle reports whether the store accepts a settlement.
     def ask_settle(settlement)
-      tries = Tries.new(KEEP_PATIENCE, @local)
-      begin
-        answer, = @local.settle(@claim.named.merge(settlement))
-        type, detail = answer["error"]&.values_at("type", "detail")
-        raise Client.error(type, detail, @claim) if type && type != "lost"
-      rescue Unavailable, Busy, Overloaded
-        retry if tries.again?
-        raise
-      end
-      type.nil?
+      answer, = @local.trying(@claim, KEEP_PATIENCE) { @local.settle(@claim.named.merge(settlement)) }
+      answer["error"].nil?
     end
 
     def send_settlement(element, patience)
       outcome = element[:outcome]
-      tries = Tries.new(patience, @local)
+      before, @unanswered = @unanswered, @unanswered || outcome
       begin
-        before, @unanswered = @unanswered, @unanswered || outcome
-        again = false
-        answer, _, again = @local.settle(element)
-        type, detail = answer["error"]&.values_at("type", "detail")
-        raise Client.error(type, detail, @claim) if type && type != "lost"
+        answer, again = @local.trying(@claim, patience) { @local.settle(element) }
       rescue Error => e
-        @unanswered = before unless again || e.unanswered # nothing was done
-        retry if [Unavailable, Busy, Overloaded].any? { |c| c === e } && tries.again? # rubocop:disable Style/CaseEquality
-        Hooks.tell(:unavailable, @claim, Dibs.plain(e.message), error: e) if e.is_a?(Unavailable)
+        @unanswered = before unless e.unanswered # nothing was done
         raise
       end
-      @local.undoer.settled(@claim, type ? "lost" : outcome)
+      gone = answer["error"]
+      @local.undoer.settled(@claim, gone ? "lost" : outcome)
       # The same record may be written twice. Any other end that was done before is a loss to the
       # store, and none to the holder.
-      if type == "lost" && (outcome == "keep" || !(again || before == outcome || @in_transaction))
+      if gone && (outcome == "keep" || !(again || before == outcome || @in_transaction))
         lost!
         @local.renewer.remove(self)
         raise lost

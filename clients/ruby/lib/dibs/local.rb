@@ -80,6 +80,26 @@ module Dibs
       @settlements.call(element, @timeout)
     end
 
+    # trying asks by the block, and again for that many seconds if no server answers or the store is busy. It
+    # returns the answer, which has no error but lost, and whether the call may have been done before.
+    def trying(claim, patience)
+      tries = Tries.new(patience, self)
+      repeated = nil
+      begin
+        answer, _, again = yield
+        repeated ||= again
+        type, detail = answer["error"]&.values_at("type", "detail")
+        raise Client.error(type, detail, claim) if type && type != "lost"
+
+        [answer, repeated]
+      rescue Error => e
+        repeated = e.unanswered ||= repeated
+        retry if [Unavailable, Busy, Overloaded].any? { |c| e.is_a?(c) } && tries.again?
+        Hooks.tell(:unavailable, claim, Dibs.plain(e.message), error: e) if e.is_a?(Unavailable)
+        raise
+      end
+    end
+
     # holder returns the Holder of a key, or nil.
     def holder(claim)
       query = { key: claim.key, namespace: claim.namespace }.reject { |_, v| v.empty? }

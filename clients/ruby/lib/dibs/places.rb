@@ -55,19 +55,9 @@ module Dibs
     # cancel gives a reserved place back. It raises Lost if the place had ended before.
     def cancel(ticket)
       claim = place_of(ticket)
-      tries = Tries.new(@timeout, local)
-      repeated = false
-      begin
-        answer, _, again = local.settle(claim.named.merge(outcome: "release"))
-        type, detail = answer["error"]&.values_at("type", "detail")
-        local.undoer.settled(claim, "release") if type.nil? || type == "lost"
-        raise self.class.error(type, detail, claim) if type && !(type == "lost" && (again || repeated))
-      rescue Unavailable, Busy, Overloaded => e
-        repeated ||= e.unanswered
-        retry if tries.again?
-        raise
-      end
-      nil
+      answer, again = local.trying(claim, @timeout) { local.settle(claim.named.merge(outcome: "release")) }
+      local.undoer.settled(claim, "release")
+      raise self.class.error("lost", answer["error"]["detail"], claim) if answer["error"] && !again
     end
 
     # give_back is cancel, now or in the background.
@@ -97,7 +87,7 @@ module Dibs
 
     # ask_place reserves a place.
     def ask_place(claim)
-      answer = retrying(claim) { ask(local, claim, "reserve", 0.0)[0] }
+      answer, = local.trying(claim, 1.0) { ask(local, claim, "reserve", 0.0) }
       raise refusal(claim, answer) unless answer["state"] == "held" && answer["queued"]
     end
 
