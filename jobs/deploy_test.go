@@ -12,7 +12,7 @@ import (
 )
 
 // A new version with another number of permits takes over a backlog: nothing fails, and
-// nothing uses an attempt, even while the old version still runs one.
+// nothing uses a try, even while the old version still runs one.
 func TestPermitsThatDifferUseNoAttempt(t *testing.T) {
 	for _, c := range []struct{ old, new int }{{1, 2}, {3, 1}, {2, 5}} {
 		simulateAs(t, fmt.Sprint(c.old, " to ", c.new), func(t *testing.T, f *fixture) {

@@ -17,5 +17,5 @@
 //	        │   dies then, its place stays for Grace
 //	        └── otherwise parked again: its place stays for CrashGrace
 //
-// A job that is requeued has not failed: it uses no attempt of its queue.
+// A job that is requeued has not failed: it uses no try of its queue.
 package jobs

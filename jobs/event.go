@@ -13,7 +13,7 @@ import (
 // EventKind says what happened to a job.
 type EventKind string
 
-// The events of a job in a worker. Each attempt ends with exactly one of the events after
+// The events of a job in a worker. Each try ends with exactly one of the events after
 // EventAcquired, with three exceptions: after EventRemembered a job that had its key gets
 // EventSucceeded, too; a job that ran anyway may get EventRemembered; and a wait that ended
 // with its context gets no event.
@@ -39,7 +39,7 @@ type Event struct {
 	JobKind string        // Job.Kind
 	JobID   string        // Job.ID
 	Key     string        // the key's digest
-	Tries   int           // attempts of workers so far, if known
+	Tries   int           // tries of workers so far, if known
 	Waited  time.Duration // for its turn, if known
 	Ran     time.Duration // 0 if it did not run
 	// Abandoned is how many holders of the key in a row crashed or failed before this
@@ -132,7 +132,7 @@ func (m *Mutex) log(ctx context.Context, a *attempt, e *Event) {
 	}
 	attrs := []slog.Attr{
 		slog.String("key", e.Key), slog.String("kind", e.JobKind), slog.String("job", e.JobID),
-		slog.Int("attempt", e.Tries), slog.Duration("waited", e.Waited), slog.Duration("ran", e.Ran),
+		slog.Int("try", e.Tries), slog.Duration("waited", e.Waited), slog.Duration("ran", e.Ran),
 	}
 	if e.Abandoned > 0 {
 		attrs = append(attrs, slog.Int("abandoned", e.Abandoned))

@@ -340,9 +340,9 @@ type unrenewedStore struct{ dibs.Store }
 func (unrenewedStore) Renew(context.Context, []store.Renewal, []error) error { return errEnded }
 
 // TestLostKeyOfADoneJobFreesThePlace lets a lease run out while its job succeeds, and while its
-// last attempt fails: nobody uses the place again, so the others of its key do not wait for it.
+// last try fails: nobody uses the place again, so the others of its key do not wait for it.
 func TestLostKeyOfADoneJobFreesThePlace(t *testing.T) {
-	for name, last := range map[string]bool{"it succeeds": false, "its last attempt fails": true} {
+	for name, last := range map[string]bool{"it succeeds": false, "its last try fails": true} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, f *fixture) {
 				loses := f.mutexOf(&unrenewedStore{f.store}, &jobs.Options{CrashGrace: time.Minute})

@@ -66,7 +66,7 @@ func (e *RequeueError) Error() string {
 }
 
 // derived returns the place of a job without a ticket. It is the same in every process
-// and at every attempt.
+// and at every try.
 func (j *Job) derived(key dibs.Key) dibs.Place {
 	p := dibs.Place{Key: key}
 	copy(p.Token[:], digest("dibs job", key.Namespace, j.Key, j.Kind, j.ID))

@@ -69,7 +69,7 @@ func TestOneLineAJob(t *testing.T) {
 				t.Fatalf("%d lines, want %d:\n%s", len(lines), len(c.want), strings.Join(lines, ""))
 			}
 			for i, want := range c.want {
-				text := fmt.Sprintf(`level=DEBUG msg="dibs: job %s" key=%s kind=test job=7 attempt=1 waited=`, want, f.client().Key("k").Digest())
+				text := fmt.Sprintf(`level=DEBUG msg="dibs: job %s" key=%s kind=test job=7 try=1 waited=`, want, f.client().Key("k").Digest())
 				if !strings.Contains(lines[i], text) {
 					t.Errorf("the line is %swant %s", lines[i], text)
 				}

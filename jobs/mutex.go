@@ -75,7 +75,7 @@ func (m *Mutex) Run(ctx context.Context, j Job, fn func(context.Context) error) 
 	return a.queue(ctx, fn)
 }
 
-// attempt is one attempt of a worker at a job.
+// attempt is one try of a worker at a job.
 type attempt struct {
 	mutex  *Mutex
 	job    Job

@@ -50,7 +50,7 @@ const (
 type AfterLimit uint8
 
 const (
-	// Fail fails this attempt with dibs.ErrHeld.
+	// Fail fails this try with dibs.ErrHeld.
 	Fail AfterLimit = iota + 1
 	// RunAnyway runs the job without its key.
 	RunAnyway
@@ -129,7 +129,7 @@ type Options struct {
 	// AfterLimit is what happens to a job whose Limit is over. Required with a Limit.
 	AfterLimit AfterLimit
 	// GaveUp stores a job that was given up, for example in a dead-letter table. If it
-	// returns an error, the attempt fails with it and the job is tried again. Required
+	// returns an error, the try fails with it and the job is tried again. Required
 	// with GiveUp.
 	GaveUp func(ctx context.Context, j Job, waited time.Duration) error
 

@@ -187,7 +187,7 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 		time.Sleep(1200 * time.Millisecond)
 		testkit.Must(t, holder.Release())
 		f.drain(q)
-		if text := log.String(); !strings.Contains(text, `level=DEBUG msg="dibs: job succeeded" key=`+f.client().Key("k").Digest()+" kind=test job=k/2 attempt=1 waited=1.2") || strings.Contains(text, "key=k ") {
+		if text := log.String(); !strings.Contains(text, `level=DEBUG msg="dibs: job succeeded" key=`+f.client().Key("k").Digest()+" kind=test job=k/2 try=1 waited=1.2") || strings.Contains(text, "key=k ") {
 			t.Errorf("the log says:\n%s", text)
 		}
 		f.empty()

@@ -258,7 +258,7 @@ var mismatchCases = []Case{
 		t.repeats("the answer to no length", l.reply(http.MethodPost), first)
 		t.ran(1)
 	}, rfc(9112, "6.3"), draft("2.4")),
-	practice("same-other-fields", "Fields that change with each attempt do not make another request", func(t *trial) {
+	practice("same-other-fields", "Fields that change with each try do not make another request", func(t *trial) {
 		first := t.first(with("User-Agent", "one/1"), with("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 		again := t.again(with("User-Agent", "two/2"), with("Date", "Sun, 06 Nov 1994 08:49:37 GMT"))
 		t.repeats("the retry's answer", again, first)

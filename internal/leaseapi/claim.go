@@ -88,7 +88,7 @@ func (k *keyed) values(needsToken bool) (key store.Key, token store.Token, err e
 	}
 	if k.token == nil {
 		if needsToken {
-			return key, token, errors.New(".token is missing; it is 32 hexadecimal digits, random, new for each attempt")
+			return key, token, errors.New(".token is missing; it is 32 hexadecimal digits, random, new for each claim")
 		}
 		return key, token, nil
 	}

@@ -21,9 +21,9 @@ var (
 	errNoConfig = errors.New("asynqjobs: the server would count a waiting task as failed; use asynq.NewServer(redis, asynqjobs.Config(config))")
 )
 
-// refusal is the error that archives a task which came back after its last attempt. A mark
+// refusal is the error that archives a task which came back after its last try. A mark
 // follows.
-const refusal = "dibs: its last attempt had ended when it panicked, ran out of time, was cancelled or its worker died"
+const refusal = "dibs: its last try had ended when it panicked, ran out of time, was cancelled or its worker died"
 
 // fieldRefused is this package's field in Asynq's hash of a task: the mark of its last refusal.
 const fieldRefused = "dibs:refused"
@@ -75,10 +75,10 @@ func (m *Mutex) attempt(ctx context.Context, t *asynq.Task, key string) (*attemp
 	return a, nil
 }
 
-// isSpare reports whether this is the spare attempt, which only Asynq knows.
+// isSpare reports whether this is the spare try, which only Asynq knows.
 func (a *attempt) isSpare() bool { return a.retried > a.maxRetry }
 
-// refuse archives a task that has no attempts left, unless an operator has made it run
+// refuse archives a task that has no tries left, unless an operator has made it run
 // again: its message then has the mark of its refusal.
 func (a *attempt) refuse() error {
 	values, err := a.mutex.redis.HMGet(a.ctx, a.hash(), fieldRefused, "msg").Result()
@@ -126,7 +126,7 @@ func (a *attempt) run(next asynq.Handler) error {
 		over = false
 		return a.requeue(back)
 	case !a.began && a.retried < a.limit && a.ctx.Err() == nil && storeFailed(err):
-		// The task keeps its place. Without a spare attempt Asynq would archive it.
+		// The task keeps its place. Without a spare try Asynq would archive it.
 		over = false
 		return &requeueError{&jobs.RequeueError{After: requeueFor/2 + rand.N(requeueFor)}, ": its key could not be claimed:  " + err.Error()}
 	case a.isSpare():
@@ -148,7 +148,7 @@ func (a *attempt) job() jobs.Job {
 	j := jobs.Job{
 		Kind: a.task.Type(), ID: jobID(a.queue, a.id), Key: a.key, Ticket: a.ticket,
 		Tries: a.retried + 1, Final: a.last, RetryIn: a.again,
-		// On its last attempt Asynq would archive a requeued task.
+		// On its last try Asynq would archive a requeued task.
 		NoRequeue: a.retried >= a.limit,
 		Pool:      a.server.pool, Promoted: a.inLine,
 	}

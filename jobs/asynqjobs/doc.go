@@ -8,5 +8,5 @@
 //
 //	enqueued ──┬── among the first ──► pending ──► active ──┬── its turn ──► runs ──► as ever
 //	           │                         ▲ ▲                ├── waits in the worker
-//	           └── scheduled (parked) ───┘ └── retry (parked, no attempt used) ◄┘ cannot wait
+//	           └── scheduled (parked) ───┘ └── retry (parked, no try used) ◄────┘ cannot wait
 package asynqjobs

@@ -319,7 +319,7 @@ func words() map[string]string {
 }
 
 // TestPanickingTaskWithOurWordsRunsOnce: whatever a task's payload and headers say, it does not
-// run again after it panicked on its last attempt, until an operator makes it run.
+// run again after it panicked on its last try, until an operator makes it run.
 func TestPanickingTaskWithOurWordsRunsOnce(t *testing.T) {
 	t.Parallel()
 	for name, text := range words() {

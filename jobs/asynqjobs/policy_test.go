@@ -262,9 +262,9 @@ func TestWaitingIsNotCounted(t *testing.T) {
 	}
 }
 
-// TestLastAttempt: however a task ends on its last attempt, it is archived, does not run
+// TestLastTry: however a task ends on its last try, it is archived, does not run
 // again, and the next one of its key runs at once.
-func TestLastAttempt(t *testing.T) {
+func TestLastTry(t *testing.T) {
 	t.Parallel()
 	fails := errors.New("it failed")
 	waits := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
@@ -406,7 +406,7 @@ func (o *outage) Claim(ctx context.Context, claims []store.Claim, answers []stor
 }
 
 // TestShutdown: a server that is shut down gives its key up at once, and what waits there
-// comes back in order. So does a task that runs there, even on its last attempt.
+// comes back in order. So does a task that runs there, even on its last try.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	for _, retries := range []int{25, 0} {

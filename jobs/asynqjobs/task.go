@@ -41,7 +41,7 @@ const (
 )
 
 // spare is how many retries a task gets beyond its MaxRetry, because Asynq archives a
-// requeued task on its last attempt. The handler never sees it.
+// requeued task on its last try. The handler never sees it.
 const spare = 1
 
 // settings are the options of a task that matter here.

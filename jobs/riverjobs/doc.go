@@ -6,7 +6,7 @@
 // River's table, so that no worker gets them:
 //
 //	insert ─┬─▶ available ──▶ running: waits for its turn, then works
-//	        │       ▲                    │ cannot wait: a snooze, which uses no attempt
+//	        │       ▲                    │ cannot wait: a snooze, which uses no try
 //	        └─▶ pending   scheduled ◀────┘
 //	             (parked)  (parked again)
 //

@@ -179,7 +179,7 @@ func TestCancelled(t *testing.T) {
 }
 
 // TestStoppedOnItsLastAttempt: a job that its worker gives back because River's client stops comes
-// again, even if this was its last attempt. It keeps its place, so no job of its key passes.
+// again, even if this was its last try. It keeps its place, so no job of its key passes.
 func TestStoppedOnItsLastAttempt(t *testing.T) {
 	t.Parallel()
 	var l journal

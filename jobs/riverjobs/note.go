@@ -18,7 +18,7 @@ type note struct {
 	Key string `json:"key,omitempty"`
 	// Ticket is the text of jobs.Mutex.Enqueue, if a place was reserved.
 	Ticket string `json:"ticket,omitempty"`
-	// Due is when the attempt Try was due, if there is a Limit, because a snooze
+	// Due is when the try was due, if there is a Limit, because a snooze
 	// overwrites River's own time.
 	Due time.Time `json:"due,omitzero"`
 	Try int       `json:"try,omitempty"`

@@ -102,7 +102,7 @@ func (d *delivery) waited(err error) (result error, back bool) {
 	case d.cancelled():
 		return err, false
 	case d.ctx.Err() != nil:
-		return river.JobSnooze(0), true // River's client stops; a snooze uses no attempt
+		return river.JobSnooze(0), true // River's client stops; a snooze uses no try
 	case errors.Is(err, dibs.ErrStore), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrClosed):
 		// The job has not failed, and keeps its place.
 		return river.JobSnooze(storeRetry/2 + rand.N(storeRetry)), true
@@ -137,7 +137,7 @@ func (d *delivery) cancelled() bool {
 }
 
 // stopped reports whether the end of River's client stopped the job, so that it comes
-// again without having used an attempt.
+// again without having used a try.
 func (d *delivery) stopped(err error) bool {
 	cause := context.Cause(d.ctx)
 	return cause != nil && !d.cancelled() && (errors.Is(err, context.Canceled) || errors.Is(err, cause))

@@ -199,7 +199,7 @@ func (c *checkup) checkPersistence(v *server) {
 		c.Advice(true, findPersistence, "The server saves its data from time to time only: a crash loses the leases and records since the last save.", cure)
 	}
 	for field, what := range map[string]string{"rdb_last_bgsave_status": "save its data", "aof_last_write_status": "write its log"} {
-		c.Danger(v.info[field] == "err", findPersistence, "The server's last attempt to "+what+" failed.", "Read the server's log; its disk may be full.")
+		c.Danger(v.info[field] == "err", findPersistence, "The server failed to "+what+" the last time.", "Read the server's log; its disk may be full.")
 	}
 }
 
