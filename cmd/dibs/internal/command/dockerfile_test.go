@@ -271,7 +271,7 @@ func (d *deployed) checkLends(t *testing.T, b *bench) {
 			at = fmt.Sprintf(url, token)
 		}
 		code, said, why := b.run(t, "run", "--store", at, "invoice 42", "--", "echo", "held")
-		// It ends with 70 if the token was replaced while the command ran.
+		// It exits with 70 if the token was replaced while the command ran.
 		if ran := code == 0 || code == 70; ran != (said == "held\n") || code != 0 && !strings.Contains(why, "credential") {
 			t.Errorf("with %q the command exited with %d: %s%s", token, code, said, why)
 		}
