@@ -276,19 +276,6 @@ func TestLanguagesShareTickets(t *testing.T) {
 	}
 }
 
-// TestRubyStories runs the two stories: equal requests that create one session, and webhooks
-// and jobs of one conversation.
-func TestRubyStories(t *testing.T) {
-	// Not in parallel, because a story expects seven callers to come within 0.3 s.
-	url := startServe(t)
-	for _, story := range []string{"story_semaphore_spec.rb", "story_job_spec.rb"} {
-		out := languages[0].run(t, []string{"DIBS_SERVER=" + url}, "test/"+story)
-		if strings.Contains(out, "FAIL") || strings.Count(out, "ok   ") < 5 {
-			t.Errorf("%s:\n%s", story, out)
-		}
-	}
-}
-
 // startServe starts dibs serve on a Unix socket over a SQLite file, and returns its URL.
 func startServe(t *testing.T) string {
 	t.Helper()

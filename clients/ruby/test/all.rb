@@ -1,5 +1,5 @@
 # frozen_string_literal: true
 
 # Runs all tests but the kill matrix, which DIBS_MATRIX=1 adds.
-%w[lock batch hooks process line silent deadline unanswered once strike transaction semaphore job testing send readme].each { |name| require_relative "#{name}_test" }
+Dir["#{__dir__}/*_test.rb"].each { |file| require file }
 require_relative "matrix" if ENV["DIBS_MATRIX"] == "1"

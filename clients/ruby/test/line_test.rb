@@ -354,19 +354,6 @@ class LineTest < Case
     server&.stop
   end
 
-  def test_close_ends_waits
-    other = @server.keys
-    other.lock(@key, ttl: 600) do
-      waiter = Thread.new { assert_raises(Dibs::Closed) { @keys.lock(@key) { flunk } } }
-      wait("it waits") { @server.waiters(@key) == 1 }
-      @keys.close
-      assert_equal 0, @server.waiters(@key)
-      waiter.join
-    end
-  ensure
-    other&.close
-  end
-
   def test_urls
     { "unix:/a b" => "unix:/a b", "http+unix:/a" => "unix:/a", "http+unix:///a" => "unix:/a", "http://h:1" => "http://h:1",
       "https://:t@a,b:8443/" => "https://a:443,https://b:8443", "http://[::1]:7" => "http://::1:7" }.each do |url, text|
@@ -379,12 +366,5 @@ class LineTest < Case
     end
     assert_raises(ArgumentError) { Dibs::Client.new(42) }
     assert_raises(ArgumentError) { Dibs.connect("") }
-  end
-
-  def test_a_closed_client
-    keys = @server.keys
-    keys.lock(@key) { nil }
-    keys.close
-    assert_raises(Dibs::Closed) { keys.lock(@key) { flunk } }
   end
 end

@@ -55,6 +55,7 @@ class SemaphoreTest < Case
     refute Thread.new { manager.unlock(@key) }.value
     refute Thread.new { manager.lock(@key, 600) || manager.unlock(@key) }.value
     refute Fiber.new { manager.unlock(@key) }.resume
+    refute Dibs::LockManager.new(@keys).unlock(@key)
     assert manager.locked?(@key)
     assert manager.unlock(@key)
     Thread.new { manager.lock(@key, 600) }.join

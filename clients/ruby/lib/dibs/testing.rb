@@ -187,8 +187,8 @@ module Dibs
 
       def list(path)
         query = URI.decode_www_form(path[/\?(.*)/, 1] || "").to_h
-        entry = @keys.key?(found = [query["namespace"] || "", query["key"]]) ? @keys[found].entry : nil
-        Dibs::Connection::Answer.new("200", "application/x-ndjson", entry ? "#{JSON.generate(entry)}\n" : "")
+        entry = { state: "held", runs: @keys[[query["namespace"] || "", query["key"]]].runs }
+        Dibs::Connection::Answer.new("200", "application/x-ndjson", "#{JSON.generate(entry)}\n")
       end
 
       # claims answers claims, when the first of them is no longer held or the wait is over.

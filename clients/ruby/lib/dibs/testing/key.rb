@@ -84,15 +84,12 @@ module Dibs
         [*@leases.map(&:ends), *@places.map { |p| grace_end(p) }].select(&:finite?).min
       end
 
-      # entry is what operators see of the key.
-      def entry
+      # runs are the leases as operators see them.
+      def runs
         advance
-        state = entry_state or return
-        runs = [*@leases, @abandoned].compact
-        waiting = @places.reject(&:reserved)
-        idle = @places.select { |p| p.reserved && (waiting + @leases).none? { |w| w.number == p.number } }
-        { "state" => state, "runs" => runs.map { |l| run(l) }, "waiters" => waiting.size, "reserved" => idle.size,
-          "places" => @places.map { |p| { "id" => Claim.id(p.token), "left_ms" => to_ms(p.ends - now), "reserved" => p.reserved } } }
+        @leases.map do |l|
+          { "id" => Claim.id(l.token), "owner" => l.owner, "since_ms" => ((now - l.since) * 1000).floor }
+        end
       end
 
       private
@@ -243,20 +240,6 @@ module Dibs
         was.inherited = held.saved || @abandoned&.inherited
         was.ends, was.number = moment, nil
         @abandoned = was
-      end
-
-      def entry_state
-        if @leases.any? then "held"
-        elsif @abandoned&.once then "unknown"
-        elsif @places.any? then "waiting"
-        elsif @record && @record.ends > now then "done"
-        elsif @abandoned then "abandoned"
-        end
-      end
-
-      def run(held)
-        { "id" => Claim.id(held.token), "owner" => held.owner, "fence" => held.fence.to_s, "attempt" => held.attempt,
-          "since_ms" => ((now - held.since) * 1000).floor, "left_ms" => to_ms(held.ends - now) }
       end
     end
   end
