@@ -31,7 +31,7 @@ module Dibs
       here = local
       waits_for_itself(claim)
       lease = nil
-      here.wait_begins
+      here.wait_begins(claim)
       begin
         answer, sent, waited = Thread.handle_interrupt(Object => :immediate) { await(here, claim) }
         lease = Lease.new(self, here, claim, answer, sent, renewed: renewed)
@@ -46,7 +46,7 @@ module Dibs
         raise
       ensure
         undo(here, claim) if lease.nil? && claim.open && here.pid == Process.pid
-        here.wait_ends
+        here.wait_ends(claim)
       end
     end
 

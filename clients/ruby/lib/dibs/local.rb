@@ -13,7 +13,7 @@ module Dibs
       # What a record may answer goes apart, because a large one would hold the others up.
       @claims, @readers, @settlements = %w[claim claim settle].map { |verb| Batch.new(@wire, verb, @clock) }
       @lock = Mutex.new
-      @waits = 0 # callers that wait for a key
+      @waits = {} # the claims of callers that wait for a key
       @left = ConditionVariable.new
       @renewer = Renewer.new(self, timeout)
       @undoer = Undoer.new(self, timeout)
@@ -110,15 +110,20 @@ module Dibs
     end
 
     # wait_begins and wait_ends are called around the wait of a caller.
-    def wait_begins
-      @lock.synchronize { @waits += 1 }
+    def wait_begins(claim)
+      @lock.synchronize { @waits[claim.token] = claim }
     end
 
-    def wait_ends
+    def wait_ends(claim)
       @lock.synchronize do
-        @waits -= 1
+        @waits.delete(claim.token)
         @left.broadcast
       end
+    end
+
+    # endless? reports whether the caller with the token waits without a limit.
+    def endless?(token)
+      @lock.synchronize { @waits.key?(token) && @waits[token].wait.nil? }
     end
 
     # end_waits ends the calls that wait, and then waits for their callers, for that many seconds.
@@ -126,7 +131,7 @@ module Dibs
       ends = @clock.now + limit
       @wire.end_waits
       @lock.synchronize do
-        until @waits.zero? || (left = ends - @clock.now) <= 0
+        until @waits.empty? || (left = ends - @clock.now) <= 0
           @left.wait(@lock, left)
         end
       end

@@ -21,6 +21,7 @@ module Dibs
         @now = 1e6
         @keys = Hash.new { |keys, name| keys[name] = Key.new(self) }
         @locals, @later = [], []
+        @polls = Hash.new(0) # how many calls waited, by token
         @callers = {} # the threads that claimed, by token
         @others = {}  # the tokens of other holders, by key
       end
@@ -156,7 +157,7 @@ module Dibs
 
       private
 
-      ENDLESS = 2000 # calls that wait in a row
+      ENDLESS = 2000 # calls that wait
       private_constant :ENDLESS
 
       def change
@@ -212,7 +213,8 @@ module Dibs
         here = Thread.current
         # What a thread took that has ended, the main thread may give back.
         return wait_for_change(ends - @now) if others.any? { |t| !t.equal?(here) && (t.alive? || !here.equal?(Thread.main)) }
-        if ends - @now >= 19 && (@waits = (@waits || 0) + 1) > ENDLESS
+        token = asked[0]["token"] # a call that waits has one claim
+        if ends - @now >= 19 && @later.empty? && @locals.any? { |l| l.endless?(token) } && (@polls[token] += 1) > ENDLESS
           raise "dibs: a caller waits for #{name(asked[0])[1].inspect}, which nobody gives back; limit its wait:, or call release"
         end
         place = asked.map { |c| (c["place_ttl_ms"] || 10_000) / 3000.0 }.min

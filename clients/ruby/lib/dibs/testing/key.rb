@@ -7,7 +7,7 @@ module Dibs
     class Key # :nodoc:
       Lease = Struct.new(:token, :fence, :attempt, :since, :ends, :once, :number, :inherited, :saved, :permits, :weight, :fingerprint,
                          :owner, keyword_init: true)
-      Place = Struct.new(:token, :number, :reserved, :ends, :grace, :asked, :owner, keyword_init: true)
+      Place = Struct.new(:token, :number, :reserved, :ends, :grace, :asked, keyword_init: true)
       Record = Struct.new(:token, :data, :written, :ends, :fingerprint)
 
       LOST = { "error" => { "type" => "lost", "detail" => "dibs: lease lost" } }.freeze
@@ -205,7 +205,7 @@ module Dibs
           @places << own
           @places = @places.each_with_index.sort_by { |p, i| [p.number, p.reserved ? 1 : 0, i] }.map(&:first)
         end
-        own.ends, own.owner = now + ms(asked["place_ttl_ms"], 10_000), asked["owner"] || {}
+        own.ends = now + ms(asked["place_ttl_ms"], 10_000)
         own.grace, own.asked = ms(asked["grace_ms"], 0), now
         own
       end
