@@ -75,7 +75,7 @@ module Dibs
     end
 
     # seconds reads a duration: a number of seconds, or a text such as "24h" or "1h30m".
-    def seconds(value, name)
+    def seconds(value, name, least = 0)
       number =
         case value
         when String
@@ -86,8 +86,8 @@ module Dibs
         when Numeric then value.to_f
         else raise ArgumentError, "dibs: #{name} is #{value.inspect}; it must be a duration, in seconds"
         end
-      unless number.finite? && !number.negative?
-        raise ArgumentError, "dibs: #{name} is #{value.inspect}; it must be finite and not negative"
+      unless number.finite? && number >= least
+        raise ArgumentError, "dibs: #{name} is #{value.inspect}; it must be finite and at least #{least} seconds"
       end
       number
     end
@@ -119,22 +119,5 @@ module Dibs
   at_exit { clients.each { |client| client.flush(2.0) } }
 end
 
-require_relative "dibs/errors"
-require_relative "dibs/hooks"
-require_relative "dibs/address"
-require_relative "dibs/connection"
-require_relative "dibs/wire"
-require_relative "dibs/batch"
-require_relative "dibs/local"
-require_relative "dibs/renewer"
-require_relative "dibs/undoer"
-require_relative "dibs/claim"
-require_relative "dibs/ticket"
-require_relative "dibs/lease"
-require_relative "dibs/transaction"
-require_relative "dibs/client"
-require_relative "dibs/attempt"
-require_relative "dibs/places"
-require_relative "dibs/once"
-require_relative "dibs/semaphore"
-require_relative "dibs/active_job"
+%w[errors hooks address connection wire batch local renewer undoer claim ticket lease transaction client attempt places once semaphore
+   active_job].each { |name| require_relative "dibs/#{name}" }

@@ -14,10 +14,8 @@ module Dibs
     def initialize(url, ttl: TTL, timeout: TIMEOUT, namespace: "", label: File.basename($PROGRAM_NAME), schema: "public", prefix: "dibs",
                    secret_keys: false)
       @address = url.respond_to?(:servers) ? url : Address.new(url)
-      @ttl = self.class.ttl(ttl)
-      @timeout = Dibs.seconds(timeout, "timeout")
-      raise ArgumentError, "dibs: timeout is 0; it must be more" if @timeout.zero?
-
+      @ttl = Dibs.seconds(ttl, "ttl", MIN_TTL)
+      @timeout = Dibs.seconds(timeout, "timeout", 0.001)
       @namespace, @label = namespace, label
       @schema, @prefix = schema, prefix
       @secret_keys = secret_keys
@@ -112,13 +110,6 @@ module Dibs
       kind.new("dibs: the key #{claim.shown}: #{Dibs.plain(detail || type)}", key: claim.key)
     end
 
-    def self.ttl(value) # :nodoc:
-      ttl = Dibs.seconds(value, "ttl")
-      raise ArgumentError, "dibs: ttl is #{value.inspect}; it must be at least #{MIN_TTL} seconds" if ttl < MIN_TTL
-
-      ttl
-    end
-
     private
 
     # local is what the client has in this process.
@@ -153,7 +144,7 @@ module Dibs
     def claim(key, ttl: nil, wait: nil, permits: 1, weight: 1, fingerprint: nil, at_most_once: false, stop_timeout: nil,
               max_lifetime: nil, label: nil, max_age: nil, grace: nil, place_ttl: nil, from: nil, token: nil, namespace: @namespace)
       valid_key(key)
-      ttl = ttl ? self.class.ttl(ttl) : @ttl
+      ttl = ttl ? Dibs.seconds(ttl, "ttl", MIN_TTL) : @ttl
       wait = Dibs.seconds(wait, "wait") if wait
       grace = Dibs.seconds(grace, "grace") if grace
       max_lifetime = Dibs.seconds(max_lifetime, "max_lifetime") if max_lifetime

@@ -104,10 +104,7 @@ module Dibs
     # It raises Lost, WrongTransaction, Refused (the database has no such store), Forbidden (the
     # role may not call the function) and the errors of PG. Let them roll the transaction back.
     def complete_in(connection, data, keep: RETENTION)
-      retention = Dibs.seconds(keep, "keep")
-      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 0.001
-
-      settle_in(Postgres.new(@client, connection), data, retention, "caller")
+      settle_in(Postgres.new(@client, connection), data, Dibs.seconds(keep, "keep", 0.001), "caller")
     end
 
     # abandon ends the lease as if its holder had crashed: the next holder learns of it.
@@ -250,8 +247,7 @@ module Dibs
 
     # record is the settlement that leaves a record.
     def record(data, keep)
-      retention = (Dibs.seconds(keep, "keep") * 1000).ceil
-      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 1
+      retention = (Dibs.seconds(keep, "keep", 0.001) * 1000).ceil
       raise ArgumentError, "dibs: a key with more than one permit cannot have a record" if @claim.permits > 1
 
       { outcome: "keep", data: [data].pack("m0"), retention_ms: retention }

@@ -29,9 +29,7 @@ module Dibs
 
       connection = options.delete(:in)
       database = connection && Postgres.new(self, connection)
-      retention = Dibs.seconds(keep, "keep")
-      raise ArgumentError, "dibs: keep is #{keep.inspect}; it must be at least 1 ms" if retention < 0.001
-
+      retention = Dibs.seconds(keep, "keep", 0.001)
       max_age = max_age ? Dibs.seconds(max_age, "max_age") : :any
       claim = asked(key, options, max_age: max_age)
       begin
@@ -39,7 +37,7 @@ module Dibs
           value = if database
                     run_once_in(database, lease, retention, [*remember], &block)
                   else
-                    run_once(lease, [*remember], ->(result, &record) { keep(lease, retention, rerun, result, &record) }, &block)
+                    run_once(lease, retention, [*remember], rerun, &block)
                   end
           with_origin ? OnceResult.new(value, false) : value
         end
@@ -53,19 +51,19 @@ module Dibs
 
     private
 
-    # run_once runs the block and stores its outcome by keep. Nothing interrupts what comes after the
+    # run_once runs the block and stores its outcome. Nothing interrupts what comes after the
     # block, because its effect has happened.
-    def run_once(lease, remember, keep)
+    def run_once(lease, retention, remember, rerun)
       Thread.handle_interrupt(Object => :never) do
         begin
           result = Thread.handle_interrupt(Object => :immediate) { yield lease }
         rescue NotKept, Lost
           raise
         rescue StandardError => e
-          keep.(nil) { Outcome.error(e) } if remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
+          keep(lease, retention, rerun, nil) { Outcome.error(e) } if remember.any? { |r| r === e } # rubocop:disable Style/CaseEquality
           raise
         end
-        Outcome.read(keep.(result) { Outcome.value(result) })
+        Outcome.read(keep(lease, retention, rerun, result) { Outcome.value(result) })
       end
     end
 

@@ -76,8 +76,7 @@ module Dibs
     private
 
     def place_ttl(value)
-      ttl = Dibs.seconds(value, "ttl")
-      ttl < 0.001 ? bad("the ttl of a place is #{value.inspect}; it must be at least 1 ms") : ttl
+      Dibs.seconds(value, "ttl", 0.001)
     end
 
     def place_of(ticket)
