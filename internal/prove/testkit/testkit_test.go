@@ -39,37 +39,6 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// TestWaits: what is waited for is there when the wait is over, even if it came before.
-func TestWaits(t *testing.T) {
-	asked := 0
-	Eventually(t, "it was asked three times", func() bool { asked++; return asked == 3 })
-	from := make(chan int, 1)
-	from <- 7
-	if got := Await(t, "a number", from); got != 7 {
-		t.Errorf("Await returned %d, want 7", got)
-	}
-	close(from)
-	if got := Await(t, "the end", from); got != 0 {
-		t.Errorf("Await returned %d of a closed channel, want 0", got)
-	}
-}
-
-// TestOutput: the lines of an output are found by what they have.
-func TestOutput(t *testing.T) {
-	var o Output
-	for _, text := range []string{"one a\ntwo", " a b\n", "three b"} {
-		if n, err := o.Write([]byte(text)); n != len(text) || err != nil {
-			t.Errorf("of %q it took %d, %v", text, n, err)
-		}
-	}
-	if got, want := o.With("a", "b"), []string{"two a b\n"}; !slices.Equal(got, want) {
-		t.Errorf("with a and b are %q, want %q", got, want)
-	}
-	if got := o.With(); len(got) != 3 {
-		t.Errorf("it has the lines %q, want three", got)
-	}
-}
-
 // ended is a test that notes how it ended.
 type ended struct {
 	testing.TB

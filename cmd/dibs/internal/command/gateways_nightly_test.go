@@ -219,35 +219,21 @@ func (g *gated) checkHangUps(t *testing.T) {
 // requests whose path is /counted.
 func breaking(t *testing.T, counted *atomic.Int64) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testkit.Must(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
+	return testkit.Serve(t, func(_ int, conn *net.TCPConn) {
+		for from := bufio.NewReader(conn); ; {
+			r, err := http.ReadRequest(from)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				from := bufio.NewReader(conn)
-				for {
-					r, err := http.ReadRequest(from)
-					if err != nil {
-						return
-					}
-					_, _ = io.Copy(io.Discard, r.Body)
-					if r.URL.Path == "/counted" {
-						counted.Add(1)
-						return
-					}
-					// Without a body, so that the connection is free before the gateway answers.
-					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				}
-			}()
+			_, _ = io.Copy(io.Discard, r.Body)
+			if r.URL.Path == "/counted" {
+				counted.Add(1)
+				return
+			}
+			// Without a body, so that the connection is free before the gateway answers.
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 // TestGatewaysSendOnce: a server that hangs up gets a POST once. It gets a request twice where the

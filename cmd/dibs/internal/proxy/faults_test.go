@@ -294,6 +294,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"for: mcp\nroutes: [{path: /mcp, methods: [DELETE, PUT]}]\n| methods: without POST no message",
 		"admin: :9090\nadmin-tokens: /nowhere/tokens\n| :2:1: admin-tokens: there is no file /nowhere/tokens; make one: ",
 		"admin: :9090\nadmin-tokens: /\n| admin-tokens: / is not a file",
+		"admin: :9090\nadmin-user-header: a b\n| \"a b\" is not the name of a header field",
 		"admin: :9090\nadmin-tokens: /dev/null\n| admin-tokens: /dev/null is not a file",
 		"admin: :9090\nadmin-tokens: " + files.cert + "\n| admin-tokens: " + files.cert + ", line 1",
 		"routes:\n  - {path: /**}\n  - {path: /a, methods: [POST]}\n| :3:6: path: the route POST /a is never used, because the route /** before it (line 2)",

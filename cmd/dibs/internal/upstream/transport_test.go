@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -91,27 +90,6 @@ func TestSeenOnce(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestNetHTTPSendsAgain: net/http alone sends the same request twice. If this test fails,
-// net/http has changed, and this package may be unnecessary.
-func TestNetHTTPSendsAgain(t *testing.T) {
-	origin := newRude(t, []turn{say(ok), sayAndLeave("")})
-	tr := newTransport(t, origin.url, nil)
-	sent := 0
-	// A connection that is not kept is not used again.
-	for kept := false; !kept; sent++ {
-		r := request(t, tr, "POST", "")
-		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-			GotConn: func(info httptrace.GotConnInfo) { kept = kept || info.Reused },
-		}))
-		res, err := tr.base.RoundTrip(r)
-		testkit.Must(t, err)
-		io.Copy(io.Discard, res.Body)
-		res.Body.Close()
-	}
-	// The origin sees the last one twice.
-	testkit.Eventually(t, "the requests arrive", func() bool { return len(origin.requests()) == sent+1 })
 }
 
 // TestHungUpInRequestBody: an origin that hangs up in the request's body has got the request.
