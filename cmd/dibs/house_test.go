@@ -29,7 +29,7 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/stores/mysqlstore", root+"/internal/prove/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/stores/httpstore", root + "/idempotency", root + "/idempotency/retry", root + "/stores/anystore", root + "/internal/prove/failpoint", root + "/internal/prove/house", root + "/internal/prove/wire", server, root + "/idempotency/conform",
+			root, root + "/stores/httpstore", root + "/idempotency", root + "/stores/anystore", root + "/internal/prove/failpoint", root + "/internal/prove/house", root + "/internal/prove/wire", server, root + "/idempotency/conform",
 		}},
 		{
 			Dir: "internal/command",

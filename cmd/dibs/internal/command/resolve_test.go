@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,22 +17,41 @@ import (
 	"github.com/dibs-go/dibs/stores/sqlitestore"
 )
 
-// TestResolveCall: the answer to a call of a tool must be a response of JSON-RPC, because a client of MCP
-// can read nothing else.
-func TestResolveCall(t *testing.T) {
+// newClient returns a client of a new store, and the store's URL.
+func newClient(t *testing.T) (c *dibs.Client, url string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	store, err := sqlitestore.Open(path, nil)
 	testkit.Must(t, err)
-	defer store.Close()
+	t.Cleanup(func() { _ = store.Close() })
 	client, err := dibs.New(store, nil)
 	testkit.Must(t, err)
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
+	return client, "sqlite:" + path
+}
+
+// answerOf returns the answer that a key has.
+func answerOf(t *testing.T, client *dibs.Client, key string) *idempotency.Answer {
+	t.Helper()
+	record, ok, err := client.Record(t.Context(), key)
+	if err != nil || !ok {
+		t.Fatalf("the key is not done: %v", err)
+	}
+	a, err := idempotency.DecodeAnswer(record.Data, 0)
+	testkit.Must(t, err)
+	return a
+}
+
+// TestResolveCall: the answer to a call of a tool must be a response of JSON-RPC, because a client of MCP
+// can read nothing else.
+func TestResolveCall(t *testing.T) {
+	client, url := newClient(t)
 	const key = "mcp:AAAAAAAAAAAAAAAAAAAAAA:k"
 	lost, err := client.Acquire(t.Context(), key, &dibs.AcquireOptions{AtMostOnce: true})
 	testkit.Must(t, err)
 	testkit.Must(t, lost.Abandon(t.Context()))
 	resolve := func(body string, more ...string) (int, string) {
-		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": "sqlite:" + path}, append([]string{"resolve", "--id", lost.ID(), "--status=200", "--yes", "--body", body}, more...)...)
+		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": url}, append([]string{"resolve", "--id", lost.ID(), "--status=200", "--yes", "--body", body}, more...)...)
 		return code, stdout + stderr
 	}
 	for _, body := range []string{
@@ -49,13 +67,7 @@ func TestResolveCall(t *testing.T) {
 	if code, text := resolve(response, "--header", "Content-Type: text/plain"); code != 0 || !strings.Contains(text, "retries get 200") {
 		t.Fatalf("exited with %d: %s", code, text)
 	}
-	_, err = client.TryAcquire(t.Context(), key, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
-	done, ok := errors.AsType[*dibs.DoneError](err)
-	if !ok {
-		t.Fatalf("the key is not done: %v", err)
-	}
-	a, err := idempotency.DecodeAnswer(done.Record.Data, 0)
-	testkit.Must(t, err)
+	a := answerOf(t, client, key)
 	if string(a.Body) != response || a.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the answer is %+v", a)
 	}
@@ -63,19 +75,13 @@ func TestResolveCall(t *testing.T) {
 
 // TestResolveText: the text of a tool becomes the result of its call.
 func TestResolveText(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "dibs.db")
-	store, err := sqlitestore.Open(path, nil)
-	testkit.Must(t, err)
-	defer store.Close()
-	client, err := dibs.New(store, nil)
-	testkit.Must(t, err)
-	defer client.Close()
+	client, url := newClient(t)
 	resolve := func(key string, args ...string) (int, string) {
 		lost, err := client.Acquire(t.Context(), key, &dibs.AcquireOptions{AtMostOnce: true})
 		if err == nil {
 			testkit.Must(t, lost.Abandon(t.Context()))
 		}
-		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": "sqlite:" + path}, append([]string{"resolve", key, "--yes"}, args...)...)
+		code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": url}, append([]string{"resolve", key, "--yes"}, args...)...)
 		return code, stdout + stderr
 	}
 	const tool, request = "mcp:AAAAAAAAAAAAAAAAAAAAAA:k", "http:AAAAAAAAAAAAAAAAAAAAAA:k"
@@ -100,13 +106,7 @@ func TestResolveText(t *testing.T) {
 	if code, text := resolve(tool, "--text", said); code != 0 || !strings.Contains(text, "retries get 200") {
 		t.Fatalf("exited with %d: %s", code, text)
 	}
-	_, err = client.TryAcquire(t.Context(), tool, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
-	done, ok := errors.AsType[*dibs.DoneError](err)
-	if !ok {
-		t.Fatalf("the key is not done: %v", err)
-	}
-	a, err := idempotency.DecodeAnswer(done.Record.Data, 0)
-	testkit.Must(t, err)
+	a := answerOf(t, client, tool)
 	var m struct {
 		Result struct {
 			Content []struct{ Type, Text string }
