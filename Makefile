@@ -33,7 +33,7 @@ PACKAGES = $(filter-out %/examples/frameworks %/examples/redelivery %/proof/benc
 # Those that carry concurrency. Here the race detector looks at these only; `make race` looks at all.
 ROOT := github.com/dibs-go/dibs
 RACED := $(ROOT) $(addprefix $(ROOT)/,store/engine store/remote stores/memstore stores/httpstore idempotency idempotency/retry \
-  jobs page internal/batch internal/memory internal/progress internal/slow internal/survey)
+  jobs page internal/batch internal/memory internal/slow internal/survey)
 
 # The tests of these mostly wait, for servers, so that they begin first.
 WAITING := $(addprefix $(ROOT)/,stores/pgstore stores/mysqlstore cmd/dibs/internal/command cmd/dibs)

@@ -43,7 +43,7 @@ func TestHouse(t *testing.T) {
 			root, root + "/store", root + "/idempotency", root + "/stores/memstore", root + "/stores/sqlitestore",
 			root + "/stores/redisstore", root + "/stores/pgstore", root + "/stores/mysqlstore", root + "/stores/casstore", root + "/stores/casstore/etcd", root + "/stores/casstore/s3",
 			root + "/sqllock", root + "/jobs", root + "/dibsotel", "go.opentelemetry.io/otel/...", "github.com/prometheus/client_golang/prometheus", root + "/jobs/riverjobs", root + "/jobs/asynqjobs",
-			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", root + "/internal/prove/draw", root + "/internal/progress", root + "/internal/prove/servertest",
+			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", root + "/internal/prove/draw", root + "/internal/prove/progress", root + "/internal/prove/servertest",
 			root + "/proof/peers", root + "/proof/torture", "github.com/valyala/fasthttp",
 			"github.com/redis/rueidis/...", "github.com/jackc/pgx/v5/...", "github.com/redis/go-redis/v9", "cirello.io/pglock", "github.com/lib/pq",
 		}, Tests: []string{"modernc.org/sqlite"}},

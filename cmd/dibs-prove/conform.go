@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency/conform"
-	"github.com/dibs-go/dibs/internal/progress"
+	"github.com/dibs-go/dibs/internal/prove/progress"
 	"github.com/dibs-go/dibs/internal/quantity"
 )
 

@@ -11,7 +11,7 @@ func TestHouse(t *testing.T) {
 	const root = house.Root
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{root + "/internal/progress", root + "/internal/quantity", root + "/stores/anystore", root + "/proof/torture", root + "/idempotency/conform"},
+		Imports: []string{root + "/internal/prove/progress", root + "/internal/quantity", root + "/stores/anystore", root + "/proof/torture", root + "/idempotency/conform"},
 		Tests:   []string{root, root + "/store", root + "/idempotency", root + "/stores/memstore", root + "/internal/prove/servertest", root + "/stores/sqlitestore", root + "/internal/prove/house"},
 	}})
 }

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/progress"
+	"github.com/dibs-go/dibs/internal/prove/progress"
 	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/stores/anystore"

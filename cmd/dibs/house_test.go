@@ -36,7 +36,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{
 				root, root + "/store", root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/serve", internal + "/server", root + "/stores/anystore",
-				root + "/idempotency/conform", root + "/internal/dialect", root + "/internal/memory", root + "/internal/suggest", root + "/internal/oncerecord", root + "/internal/progress", root + "/internal/quantity", root + "/internal/record", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
+				root + "/idempotency/conform", root + "/internal/dialect", root + "/internal/memory", root + "/internal/suggest", root + "/internal/oncerecord", root + "/internal/terminal", root + "/internal/quantity", root + "/internal/record", root + "/internal/runrecord", root + "/internal/survey", root + "/page",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/prove/failpoint", yaml},
 		},

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/internal/progress"
 	"github.com/dibs-go/dibs/internal/prove/draw"
+	"github.com/dibs-go/dibs/internal/prove/progress"
 	"github.com/dibs-go/dibs/internal/prove/servertest"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/dibs-go/dibs/internal/progress"
+	"github.com/dibs-go/dibs/internal/terminal"
 	"github.com/dibs-go/dibs/store"
 )
 
@@ -14,7 +14,7 @@ import (
 type painter struct{ on bool }
 
 func (p *program) painter(w io.Writer) painter {
-	return painter{on: progress.IsTerminal(w) && p.env.Getenv("NO_COLOR") == "" && p.env.Getenv("TERM") != "dumb"}
+	return painter{on: terminal.Is(w) && p.env.Getenv("NO_COLOR") == "" && p.env.Getenv("TERM") != "dumb"}
 }
 
 // The colours of SGR, which every terminal knows.

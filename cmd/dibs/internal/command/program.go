@@ -14,7 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/demo"
-	"github.com/dibs-go/dibs/internal/progress"
+	"github.com/dibs-go/dibs/internal/terminal"
 	"github.com/dibs-go/dibs/stores/anystore"
 )
 
@@ -180,7 +180,7 @@ func (p *program) confirm(question string, yes bool) error {
 	if yes {
 		return nil
 	}
-	if !progress.IsTerminal(p.env.Stdin) {
+	if !terminal.Is(p.env.Stdin) {
 		return &failure{is: errDeclined, text: "declined: the question cannot be asked, because stdin is not a terminal; answer it with --yes"}
 	}
 	fmt.Fprintf(p.env.Stderr, "%s [y/N] ", question)

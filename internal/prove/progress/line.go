@@ -4,9 +4,10 @@ package progress
 
 import (
 	"io"
-	"os"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/dibs-go/dibs/internal/terminal"
 )
 
 // width is how many columns the line has at most, because a longer one would wrap.
@@ -27,7 +28,7 @@ type Line struct {
 
 // New returns a line on w. It is shown if w is a terminal, and TERM is not dumb.
 func New(w io.Writer, getenv func(string) string) *Line {
-	return &Line{w: w, on: IsTerminal(w) && getenv("TERM") != "dumb"}
+	return &Line{w: w, on: terminal.Is(w) && getenv("TERM") != "dumb"}
 }
 
 // On reports whether the line is shown.
@@ -64,18 +65,4 @@ func (l *Line) Write(p []byte) (int, error) {
 		_, err = io.WriteString(l.w, l.text)
 	}
 	return n, err
-}
-
-// IsTerminal reports whether a stream is a terminal.
-func IsTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
 }
