@@ -54,15 +54,6 @@ var errorTypes = []struct {
 // Invalid is the type of an element that no store accepts.
 const Invalid = "invalid"
 
-// ErrorTypes are the types of an element's error.
-func ErrorTypes() []string {
-	names := make([]string, 0, len(errorTypes)+1)
-	for _, t := range errorTypes {
-		names = append(names, t.name)
-	}
-	return append(names, Invalid)
-}
-
 // ErrorOf returns an element's error for the answer; nil for nil.
 func ErrorOf(err error) *Error {
 	if err == nil {
