@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -90,6 +91,33 @@ func TestLines(t *testing.T) {
 		testkit.Must(t, f.Close())
 		if n := l.count([]string{one, two, filepath.Join(dir, "missing")}); n != step.want {
 			t.Errorf("after %q: %d lines; want %d", step.text, n, step.want)
+		}
+	}
+}
+
+// TestLateLeases: a store whose workers move the time may hold a key for some ticks after its lease,
+// and for some seconds under faults that keep the workers from it. Others may not.
+func TestLateLeases(t *testing.T) {
+	clock, kill := &fault.Fault{Name: "server-clock"}, &fault.Fault{Name: "server-kill"}
+	for _, c := range []struct {
+		url    string
+		faults []*fault.Fault
+		after  time.Duration
+		wrong  bool
+	}{
+		{"postgres:", nil, time.Second, true},
+		{"etcd:", []*fault.Fault{clock}, time.Second, false},
+		{"s3:", []*fault.Fault{clock}, 3 * time.Second, true},
+		{"s3:", []*fault.Fault{clock, kill}, 3 * time.Second, false},
+		{"etcd:", []*fault.Fault{kill}, 8 * time.Second, true},
+	} {
+		at := 1100*time.Millisecond + c.after
+		events := []history.Event{
+			{Kind: history.Claim, Process: 1, Call: 100 * time.Millisecond, Return: 100 * time.Millisecond, Key: "k", Token: "A", Mode: "try", TTL: time.Second, Permits: 1, Weight: 1, State: "granted", Fence: 7, Attempt: 1},
+			{Kind: history.Claim, Process: 1, Call: at, Return: at, Key: "k", Token: "B", Mode: "try", TTL: time.Second, Permits: 1, Weight: 1, State: "held"},
+		}
+		if v := judge(events, c.faults, nil, c.url, time.Second).Violations; len(v) > 0 != c.wrong {
+			t.Errorf("%s: held %v after the lease: %d violations", c.url, c.after, len(v))
 		}
 	}
 }
