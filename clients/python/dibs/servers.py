@@ -180,7 +180,7 @@ class Servers:
         body = None
         if response.kind in ("application/json", "application/problem+json"):
             with contextlib.suppress(ValueError):
-                body = json.loads(response.body)
+                body = json.loads(response.body.decode())
         if status == 200:
             answers = body.get("answers") if isinstance(body, dict) else None
             if isinstance(answers, list) and len(answers) == size and all(isinstance(a, dict) for a in answers):

@@ -10,7 +10,7 @@ import select
 import socket
 import ssl
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import clock
 from .address import Server
@@ -24,33 +24,57 @@ class Broken(OSError):
     """The answer is not HTTP, or breaks off."""
 
 
+class Head(NamedTuple):
+    """What the head of an answer says."""
+
+    status: int
+    kind: str  # the media type
+    length: int | None
+    chunked: bool
+    keep: bool  # the connection can be used again
+
+
+@functools.lru_cache(32)  # the heads of a second are the same
+def read_head(text: bytes) -> Head:
+    first, *lines = text.decode("latin-1").split("\r\n")
+    found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |$)", first)
+    if not found:
+        raise Broken("the answer is not HTTP/1.1")
+    fields = {name.lower(): value.strip().lower() for name, _, value in (line.partition(":") for line in lines)}
+    length = fields.get("content-length")
+    if length is not None and not re.fullmatch(r"\d{1,12}", length):
+        raise Broken("the answer has no length")
+    return Head(int(found[2]), fields.get("content-type", "").partition(";")[0].strip(), None if length is None else int(length),
+                "transfer-encoding" in fields, found[1] == "1" and fields.get("connection") != "close")
+
+
 class Response:
     """Reads an answer from what arrives."""
 
     def __init__(self) -> None:
         self.status = 0
-        self.kind = ""  # the media type
-        self.keep = True  # the connection can be used again
+        self.kind = ""
+        self.keep = True
         self.body = b""
         self._data = bytearray()
-        self._length: int | None = None
-        self._chunked = False
+        self._head: Head | None = None
 
     def feed(self, data: bytes) -> bool:
         """Add what arrived, b"" for the end of the connection, and report whether the answer is whole."""
         self._data += data
-        if self.status == 0 and not self._read_head():
+        head = self._head or self._read_head()
+        if head is None:
             if data:
                 return False
             raise Broken("the answer breaks off") if self._data else ConnectionResetError("the connection was closed")
         if len(self._data) > MAX_BODY:
             raise Broken("the answer is too long")
-        if self._chunked:
+        if head.chunked:
             whole = self._read_chunks()
-        elif self._length is not None:
-            whole = len(self._data) >= self._length
+        elif head.length is not None:
+            whole = len(self._data) >= head.length
             if whole:
-                self.body = bytes(self._data[:self._length])
+                self.body = bytes(self._data[:head.length])
         else:
             whole = not data
             self.body, self.keep = bytes(self._data), False
@@ -58,29 +82,17 @@ class Response:
             raise Broken("the answer breaks off")
         return whole
 
-    def _read_head(self) -> bool:
+    def _read_head(self) -> Head | None:
         while (end := self._data.find(b"\r\n\r\n")) >= 0:
-            first, *lines = self._data[:end].decode("latin-1").split("\r\n")
+            head = read_head(bytes(self._data[:end]))
             del self._data[:end + 4]
-            found = re.match(r"HTTP/1\.([01]) ([1-9]\d\d)(?: |$)", first)
-            if not found:
-                raise Broken("the answer is not HTTP/1.1")
-            if found[2] < "200":
-                continue
-            fields = {name.lower(): value.strip().lower() for name, _, value in (line.partition(":") for line in lines)}
-            self.kind = fields.get("content-type", "").partition(";")[0].strip()
-            self._chunked = "transfer-encoding" in fields
-            length = fields.get("content-length")
-            if length is not None:
-                if not re.fullmatch(r"\d{1,12}", length):
-                    raise Broken("the answer has no length")
-                self._length = int(length)
-            self.keep = found[1] == "1" and fields.get("connection") != "close"
-            self.status = int(found[2])
-            return True
+            if head.status >= 200:
+                self._head = head
+                self.status, self.kind, self.keep = head.status, head.kind, head.keep
+                return head
         if len(self._data) > MAX_HEAD:
             raise Broken("the head of the answer is too long")
-        return False
+        return None
 
     def _read_chunks(self) -> bool:
         """Decode the chunks, if the last one has arrived."""
