@@ -36,6 +36,23 @@ func TestLanguagesMatrix(t *testing.T) {
 	}
 }
 
+// recipe starts a program in a folder, which finds our clients for Ruby and Python, and returns it and the lines
+// that it prints.
+func recipe(t *testing.T, folder string, variables []string, name string, args ...string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	clients, err := filepath.Abs("../../clients")
+	testkit.Must(t, err)
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir, cmd.Stderr = folder, os.Stderr
+	cmd.Env = append(append(os.Environ(), "RUBYLIB="+clients+"/ruby/lib", "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1"), variables...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its workers end with it
+	out, err := cmd.StdoutPipe()
+	testkit.Must(t, err)
+	testkit.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); _ = cmd.Wait() })
+	return cmd, bufio.NewScanner(out)
+}
+
 // checkShop: of two requests to a shop for a charge one makes it, and a report that is being made is refused. The
 // shop uses the server.
 func checkShop(t *testing.T, server, shop string) {
@@ -71,12 +88,12 @@ func checkShop(t *testing.T, server, shop string) {
 	}
 }
 
-// installed returns a folder with a recipe of examples/js, the client and packages of npm.
-func installed(t *testing.T, recipe string, packages ...string) string {
+// installed returns a folder with a program, the client and packages of npm.
+func installed(t *testing.T, program string, packages ...string) string {
 	t.Helper()
 	folder := t.TempDir()
 	testkit.Must(t, os.WriteFile(filepath.Join(folder, "package.json"), []byte("{}"), 0o600))
-	testkit.Must(t, os.WriteFile(filepath.Join(folder, recipe), testkit.ReadFile(t, "../../examples/js/"+recipe), 0o600))
+	testkit.Must(t, os.WriteFile(filepath.Join(folder, filepath.Base(program)), testkit.ReadFile(t, program), 0o600))
 	client, err := filepath.Abs("../../clients/js")
 	testkit.Must(t, err)
 	install := exec.CommandContext(t.Context(), "npm", append([]string{"install", "--no-audit", "--no-fund", "--install-links", client}, packages...)...)
@@ -87,23 +104,11 @@ func installed(t *testing.T, recipe string, packages ...string) string {
 	return folder
 }
 
-// node starts a program of the folder, and returns its lines.
-func node(t *testing.T, folder string, variables []string, args ...string) *bufio.Scanner {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "node", args...)
-	cmd.Dir, cmd.Env, cmd.Stderr = folder, append(os.Environ(), variables...), os.Stderr
-	out, err := cmd.StdoutPipe()
-	testkit.Must(t, err)
-	testkit.Must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return bufio.NewScanner(out)
-}
-
 // TestExpress: see checkShop.
 func TestExpress(t *testing.T) {
 	t.Parallel()
 	server := startServe(t)
-	lines := node(t, installed(t, "express.mjs", "express@5"), []string{"DIBS_SERVER=" + server, "PORT=0"}, "express.mjs")
+	_, lines := recipe(t, installed(t, "../../examples/js/express.mjs", "express@5"), []string{"DIBS_SERVER=" + server, "PORT=0"}, "node", "express.mjs")
 	if !lines.Scan() {
 		t.Fatal("it does not listen")
 	}
@@ -115,15 +120,15 @@ func TestExpress(t *testing.T) {
 func TestBullMQ(t *testing.T) {
 	t.Parallel()
 	server := startServe(t)
-	folder := installed(t, "bullmq.mjs", "bullmq@6", "ioredis@5")
+	folder := installed(t, "../../examples/js/bullmq.mjs", "bullmq@6", "ioredis@5")
 	variables := []string{"DIBS_SERVER=" + server, "REDIS=" + servertest.Redis(t, nil).URL()}
 	lease, err := serveClient(t, server).Acquire(t.Context(), "customer 0", nil)
 	testkit.Must(t, err)
-	lines := node(t, folder, variables, "bullmq.mjs")
+	_, lines := recipe(t, folder, variables, "node", "bullmq.mjs")
 	if !lines.Scan() || lines.Text() != "ready" {
 		t.Fatalf("the worker says %q", lines.Text())
 	}
-	results := node(t, folder, variables, "--input-type=module", "-e", `
+	_, results := recipe(t, folder, variables, "node", "--input-type=module", "-e", `
 		import { Queue, QueueEvents } from "bullmq";
 		import Redis from "ioredis";
 		const connection = new Redis(process.env.REDIS, { maxRetriesPerRequest: null });
@@ -165,19 +170,15 @@ func TestBullMQ(t *testing.T) {
 	}
 }
 
-// recipe starts a program of examples/ruby, or one that loads it, and returns it and its lines.
-func recipe(t *testing.T, variables []string, name string, args ...string) (*exec.Cmd, *bufio.Scanner) {
-	t.Helper()
-	client, err := filepath.Abs("../../clients/ruby/lib")
-	testkit.Must(t, err)
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir, cmd.Stderr = "../../examples/ruby", os.Stderr
-	cmd.Env = append(append(os.Environ(), "RUBYLIB="+client), variables...)
-	out, err := cmd.StdoutPipe()
-	testkit.Must(t, err)
-	testkit.Must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd, bufio.NewScanner(out)
+// TestTypeScript: the types of the installed client are those that programs count on.
+func TestTypeScript(t *testing.T) {
+	t.Parallel()
+	check := exec.CommandContext(t.Context(), "npx", "--no-install", "tsc", "--noEmit", "--strict", "--module", "nodenext", "--target", "es2022",
+		"--lib", "es2022,dom,esnext.disposable", "--types", "node", "types.mts")
+	check.Dir = installed(t, "testdata/types.mts", "typescript@5", "@types/node@20")
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // TestRails: see checkShop.
@@ -189,7 +190,7 @@ func TestRails(t *testing.T) {
 	testkit.Must(t, err)
 	_, port, _ := net.SplitHostPort(free.Addr().String())
 	testkit.Must(t, free.Close())
-	_, lines := recipe(t, []string{"DIBS_SERVER=" + server, "PORT=" + port}, "ruby", "rails.rb")
+	_, lines := recipe(t, "../../examples/ruby", []string{"DIBS_SERVER=" + server, "PORT=" + port}, "ruby", "rails.rb")
 	if !lines.Scan() || lines.Text() != "ready" {
 		t.Fatalf("it says %q", lines.Text())
 	}
@@ -204,7 +205,7 @@ func TestSidekiq(t *testing.T) {
 	variables := []string{"DIBS_SERVER=" + startServe(t), "REDIS_URL=" + servertest.Redis(t, nil).URL()}
 	lines := make(chan string, 100)
 	worker := func() *exec.Cmd {
-		cmd, out := recipe(t, variables, "sidekiq", "-c", "4", "-r", "./sidekiq.rb")
+		cmd, out := recipe(t, "../../examples/ruby", variables, "sidekiq", "-c", "4", "-r", "./sidekiq.rb")
 		go func() {
 			for out.Scan() {
 				if what, _, _ := strings.Cut(out.Text(), " "); what == "begin" || what == "end" {
@@ -216,7 +217,7 @@ func TestSidekiq(t *testing.T) {
 	}
 	first := worker()
 	const jobs = 8
-	recipe(t, variables, "ruby", "-r./sidekiq.rb", "-e",
+	recipe(t, "../../examples/ruby", variables, "ruby", "-r./sidekiq.rb", "-e",
 		fmt.Sprintf(`%d.times { |i| ReplyJob.perform_later("conversation #{i %% 2}", i) }`, jobs))
 	next := map[string]int{"0": 0, "1": 1} // by conversation: the reply that comes next
 	runs := map[string]bool{}
@@ -240,22 +241,10 @@ func TestSidekiq(t *testing.T) {
 
 func init() { prepare = servertest.InstallPython }
 
-// pythonRecipe starts a program of examples/python, and returns it and its lines, of both outputs.
+// pythonRecipe starts a program of examples/python. It prints both of its outputs.
 func pythonRecipe(t *testing.T, variables []string, args ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
-	client, err := filepath.Abs("../../clients/python")
-	testkit.Must(t, err)
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", args...)
-	cmd.Dir = "../../examples/python"
-	cmd.Env = append(append(os.Environ(), "PYTHONPATH="+client, "PYTHONDONTWRITEBYTECODE=1"), variables...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its workers end with it
-	read, write, err := os.Pipe()
-	testkit.Must(t, err)
-	cmd.Stdout, cmd.Stderr = write, write
-	testkit.Must(t, cmd.Start())
-	testkit.Must(t, write.Close())
-	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); _ = cmd.Wait(); _ = read.Close() })
-	return cmd, bufio.NewScanner(read)
+	return recipe(t, "../../examples/python", variables, "sh", append([]string{"-c", `exec "$0" "$@" 2>&1`, "/usr/bin/python3"}, args...)...)
 }
 
 // TestFlaskAndDjango: see checkShop.
