@@ -2,7 +2,6 @@
 // arrives while a call is under way is the next one.
 
 import { ofKey } from "./errors.js";
-import { mayBeOfOne } from "./wire.js";
 
 export const MAX_ELEMENTS = 1024; // of a call
 const MAX_CALL = 1 << 20; // characters of a call
@@ -77,8 +76,7 @@ class Batch {
     let size = 0;
     let n = 0;
     while (n < this.queue.length && n < MAX_ELEMENTS && (size += this.queue[n].text.length) <= MAX_CALL) n++;
-    const call = this.under = this.#send(this.queue.splice(0, n));
-    call.done.then(() => this.under === call && this.#free());
+    this.under = this.#send(this.queue.splice(0, n));
     this.#flush();
   }
 
@@ -96,31 +94,26 @@ class Batch {
       one.call = call;
       one.claim.flying = call.done;
     }
-    this.#run(all, call).finally(() => {
-      for (const { claim } of all) if (claim.flying === call.done) claim.flying = null;
-      call.did();
-    });
+    this.#run(all, call);
     return call;
   }
 
   async #run(all, call) {
-    const { clock } = this.calls;
     try {
-      const { answers, sent, again } = await this.calls.call(this.verb, all.map((one) => one.text), {
-        until: call, timeout: Math.min(...all.map((one) => one.ends)) - clock.now(), silent: (at) => all.forEach((one) => one.silent(at)),
+      const answers = await this.calls.callAll(this.verb, all.map((one) => one.text), {
+        until: call, timeout: Math.min(...all.map((one) => one.ends)) - this.calls.clock.now(), silent: (at) => all.forEach((one) => one.silent(at)),
       });
       all.forEach((one, i) => {
         one.answered = true;
-        one.resolve({ answer: answers[i], sent, again });
+        if (answers[i].error) one.reject(ofKey(answers[i].error, one.claim));
+        else one.resolve(answers[i]);
       });
     } catch (e) {
-      if (all.length === 1 || !mayBeOfOne(e)) return all.forEach((one) => one.reject(ofKey(e, one.claim)));
-      // One element can make the server refuse the call, so each gets its own answer.
-      const half = all.length >> 1;
-      for (const part of [all.slice(0, half), all.slice(half)].map((some) => some.filter((one) => !one.left))) {
-        if (part.length > 0) await this.#send(part).done;
-      }
+      all.forEach((one) => one.reject(ofKey(e, one.claim)));
     }
+    for (const { claim } of all) if (claim.flying === call.done) claim.flying = null;
+    call.did();
+    if (this.under === call) this.#free();
   }
 }
 

@@ -41,18 +41,16 @@ export class Claim {
     return idOf(this.token);
   }
 
-  // wire is the element of a claim.
+  // wire is the element of a claim. What is undefined is left out of JSON.
   wire(mode) {
-    const e = { ...this.named, mode, ttl_ms: Math.ceil(this.ttl), owner: this.owner };
-    if (mode !== "try") e.place_ttl_ms = Math.ceil(this.placeTTL ?? PLACE_TTL);
-    if (this.permits !== 1) e.permits = this.permits;
-    if (this.weight !== 1) e.weight = this.weight;
-    if (this.from) e.from = this.from;
-    if (this.grace !== undefined) e.grace_ms = Math.ceil(this.grace);
-    if (this.fingerprint) e.fingerprint = this.fingerprint;
-    if (this.maxAge !== undefined) e.max_age_ms = Math.ceil(this.maxAge);
-    if (this.atMostOnce) e.at_most_once = true;
-    return e;
+    const ceil = (ms) => (ms === undefined ? undefined : Math.ceil(ms));
+    return {
+      ...this.named, mode, ttl_ms: ceil(this.ttl), place_ttl_ms: mode === "try" ? undefined : ceil(this.placeTTL ?? PLACE_TTL),
+      from: this.from, grace_ms: ceil(this.grace),
+      fingerprint: this.fingerprint, max_age_ms: ceil(this.maxAge),
+      permits: this.permits > 1 ? this.permits : undefined, weight: this.weight > 1 ? this.weight : undefined,
+      at_most_once: this.atMostOnce || undefined, owner: this.owner,
+    };
   }
 }
 

@@ -198,12 +198,7 @@ export class Hold {
 
   // settle ends the lease. Settlements of one lease follow one another.
   async settle(settlement, patience = this.core.timeout) {
-    const before = this.settling;
-    const mine = (async () => {
-      await before?.catch(() => {});
-      if (!this.settled) await this.settleNow(settlement, patience);
-    })();
-    this.settling = mine;
+    const mine = this.settling = this.settleAfter(this.settling, settlement, patience);
     try {
       await mine;
     } finally {
@@ -211,7 +206,9 @@ export class Hold {
     }
   }
 
-  async settleNow(settlement, patience) {
+  async settleAfter(before, settlement, patience) {
+    await before?.catch(() => {});
+    if (this.settled) return;
     const late = this.expired || this.overdue(this.core.clock.now());
     if (this.lost || (late && this.unanswered !== settlement.outcome && !this.inTransaction)) {
       // What the store still has of it is abandoned, as it would be when it expires.
@@ -228,7 +225,7 @@ export class Hold {
       if (this.unanswered && settlement.outcome !== "release") this.abort(this.reason());
       throw e;
     }
-    if (!error) return this.end();
+    if (!error) return void this.end();
     this.over = true;
     this.lose();
     this.core.remove(this.core.holds, this);

@@ -60,17 +60,19 @@ export class Calls {
     throw away ?? new UnavailableError(`dibs: ${verb}: no server answered in time`);
   }
 
-  // callAll makes one call, and resolves to the answer of each element and when it was sent, or to {} for one
-  // that was refused. One element can make a server refuse the call, so the halves are asked then.
-  async callAll(verb, elements, options) {
+  // callAll makes one call, and resolves to {answer, sent, again} of each element, or to {error} of one that was
+  // refused. One element can make a server refuse the call, so the halves are asked then.
+  async callAll(verb, elements, options = {}) {
+    const ends = this.clock.now() + (options.timeout ?? this.timeout);
     try {
-      const { answers, sent } = await this.call(verb, elements, options);
-      return answers.map((answer) => ({ answer, sent }));
-    } catch (e) {
-      if (!mayBeOfOne(e)) throw e;
-      if (elements.length === 1) return [{}];
+      const { answers, sent, again } = await this.call(verb, elements, options);
+      return answers.map((answer) => ({ answer, sent, again }));
+    } catch (error) {
+      if (!mayBeOfOne(error)) throw error;
+      if (elements.length === 1) return [{ error }];
       const half = elements.length >> 1;
-      return [...await this.callAll(verb, elements.slice(0, half), options), ...await this.callAll(verb, elements.slice(half), options)];
+      const ask = (part) => this.callAll(verb, part, { ...options, timeout: ends - this.clock.now() });
+      return [...await ask(elements.slice(0, half)), ...await ask(elements.slice(half))];
     }
   }
 
@@ -121,7 +123,7 @@ export class Calls {
 }
 
 // mayBeOfOne reports whether a call was refused, and nothing done, perhaps because of one of its elements.
-export function mayBeOfOne(e) {
+function mayBeOfOne(e) {
   return e instanceof RefusedError && !e[UNANSWERED] && !(e instanceof UnauthorizedError || e instanceof OverloadedError);
 }
 

@@ -203,12 +203,12 @@ over("what is given up and then closed in one moment is taken back once", async 
   const leaves = new AbortController();
   const mark = new Error("mine");
   const given = mine.lock(unique(), { signal: leaves.signal }, fail).catch((e) => e);
-  const look = mine.held(unique());
+  const look = mine.held(unique()).catch((e) => e.constructor);
   await new Promise(queueMicrotask);
   leaves.abort(mark);
   const closed = mine.close();
   assert.equal(await given, mark);
-  assert.equal(await within(look), false);
+  assert.ok([false, dibs.ClosedError].includes(await within(look))); // it is not lost; close may be faster
   gate.go();
   await Promise.all([first, closed]);
 });
