@@ -57,7 +57,7 @@ test-plain: need build
 race: need build
 	@go test $(RACE) -vet=off -shuffle=on -timeout 60m $(PACKAGES)
 
-# Each part is a command of its own, for what one has touched. `make mutants` is no part: its report is to be read.
+# Each part is a command of its own, for what one has touched. `make mutants` is not among them: its report is to be read.
 NIGHTLY := nightly-tests fuzz torture
 nightly: need
 	@failed=; for part in $(NIGHTLY); do began=$$(date +%s); $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
