@@ -322,11 +322,11 @@ class Store:
                 return True
         return False
 
-    def next_expiry(self, key: Key, token: str) -> float | None:
-        """Return when the next lease or place of others ends by itself."""
+    def next_expiry(self, key: Key, without: set[str]) -> float | None:
+        """Return when the next lease or place of other tokens ends by itself."""
         entry = self._entry(key)
-        moments = [lease.expires for lease in entry.leases if lease.token != token]
-        moments += [entry.ends_of(place) for place in entry.places if place.token != token]
+        moments = [lease.expires for lease in entry.leases if lease.token not in without]
+        moments += [entry.ends_of(place) for place in entry.places if place.token not in without]
         return min((moment for moment in moments if moment < math.inf), default=None)
 
     def entry(self, path: str) -> dict[str, Any]:

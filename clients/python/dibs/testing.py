@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -156,10 +157,11 @@ class Keeper:
         key = Key(attempt.namespace, attempt.raw)
         if self._store.can_be_released(key, owner_here()):
             return False
-        until = self._store.next_expiry(key, attempt.token)
-        if attempt.wait is None and until is None:
+        renewed = {token for process in self._processes for token, other in process.renewer._attempts.items() if other._limit == math.inf}
+        if attempt.wait is None and self._store.next_expiry(key, {attempt.token, *renewed}) is None:
             raise RuntimeError(f"dibs.testing: the wait for the key {attempt.shown()} would never end, because no thread or task of "
                                "this process can release it; give it a wait")
+        until = self._store.next_expiry(key, {attempt.token})
         self.advance(max(min(ends, until or ends) - self._time.moment, 0.001))
         return True
 

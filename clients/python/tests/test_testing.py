@@ -95,6 +95,9 @@ class KeeperTest(unittest.TestCase):
         lease = self.keys.acquire(self.key)
         self.assertEqual(1, lease.attempt)
         lease.release()
+        lease = self.keys.acquire(self.key)  # which is renewed, and nobody but this thread can release it
+        self.assertRaisesRegex(RuntimeError, "would never end", self.other.acquire, self.key)
+        lease.release()
         self.keeper.held_by_another(self.key)
         with self.assertRaises(dibs.Held) as held:
             self.lock(wait="1h")
