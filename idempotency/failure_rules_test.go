@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,8 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/prove/testkit"
+	"github.com/dibs-go/dibs/store"
+	"github.com/dibs-go/dibs/stores/memstore"
 )
 
 var failureRules = []rule{
@@ -196,4 +201,196 @@ var failureRules = []rule{
 			testkit.Check(t, g.m.Drain(t.Context()))
 		})
 	}},
+}
+
+// batched is a store that is asked in batches and never notifies, as those
+// outside the process are, and that does not look at its context.
+type batched struct{ *faulty }
+
+func (batched) Batching() store.Batching { return store.Batching{} }
+
+func newBatched(t *testing.T, o *idempotency.Options, h http.Handler) (*faulty, *idempotency.Middleware, http.Handler) {
+	t.Helper()
+	mem, err := memstore.New(nil)
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = mem.Close() })
+	store := &faulty{Store: mem}
+	client, err := dibs.New(batched{store}, nil)
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	m, err := idempotency.New(client, o)
+	testkit.Must(t, err)
+	return store, m, m.Wrap(h)
+}
+
+func sendTo(h http.Handler, changes ...change) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request(changes...))
+	return w
+}
+
+// TestBatchedStore: what is asked in batches is waited for no longer than what
+// is asked directly.
+func TestBatchedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		store, m, h := newBatched(t, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
+		hang := func(op string) {
+			store.fail(func(_ context.Context, asked string) error {
+				if asked == op {
+					time.Sleep(20 * time.Second)
+					return errDown
+				}
+				return nil
+			})
+		}
+		for _, op := range []string{"claim", "settle"} {
+			hang(op)
+			start := time.Now()
+			w := sendTo(h)
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("a %s that hangs: answered after %v", op, took)
+			}
+			if op == "claim" {
+				isProblem(t, w, "store-unavailable", 503)
+			} else {
+				isFresh(t, w, 200)
+			}
+			store.heal()
+			testkit.Check(t, m.Drain(t.Context()))
+			time.Sleep(2 * time.Minute)
+		}
+		first := sendTo(h)
+		if runs > 2 {
+			t.Errorf("ran %d times", runs)
+		}
+		isReplay(t, sendTo(h), first)
+	})
+}
+
+func TestBatchedStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		runs := make(map[string]int)
+		_, m, h := newBatched(t, &idempotency.Options{Wait: time.Minute}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			runs[r.Header.Get("Idempotency-Key")]++
+			mu.Unlock()
+		}))
+		var wg sync.WaitGroup
+		for key := range 200 {
+			for range 5 {
+				wg.Go(func() {
+					if w := sendTo(h, withKey(fmt.Sprint("key-", key))); w.Code != 200 {
+						t.Errorf("status %d", w.Code)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for key, n := range runs {
+			if n != 1 {
+				t.Errorf("%s ran %d times", key, n)
+			}
+		}
+		if len(runs) != 200 {
+			t.Errorf("%d keys ran; want 200", len(runs))
+		}
+		testkit.Check(t, m.Drain(t.Context()))
+	})
+}
+
+// TestDamagedRecord: whatever the store has, a finished request is not run again.
+func TestDamagedRecord(t *testing.T) {
+	g := newRig(t, nil, nil)
+	storeRecord(t, g, `"k"`, []byte("not a record"))
+	isProblem(t, g.send(), "answer-not-kept", 410)
+	g.ran(0)
+	if e := g.last(); !errors.Is(e.Err, idempotency.ErrRecord) {
+		t.Errorf("observed %+v", e)
+	}
+}
+
+// TestFullStore: a store without room refuses before anything runs.
+func TestFullStore(t *testing.T) {
+	mem, err := memstore.New(&memstore.Options{MaxKeys: 1})
+	testkit.Must(t, err)
+	t.Cleanup(func() { _ = mem.Close() })
+	g := newRigOn(t, &faulty{Store: mem}, nil, nil)
+	isFresh(t, g.send(), 201)
+	isProblem(t, g.send(withKey("another")), "store-unavailable", 503)
+	g.ran(1)
+	if e := g.last(); !errors.Is(e.Err, dibs.ErrFull) {
+		t.Errorf("observed %+v", e)
+	}
+}
+
+// TestRecordWithoutRoom: the answer is sent, and the key freed for a retry when
+// the store has taken no record for as long as a handler may run.
+func TestRecordWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := memstore.New(&memstore.Options{MaxBytes: 1000})
+		testkit.Must(t, err)
+		t.Cleanup(func() { _ = mem.Close() })
+		g := newRigOn(t, &faulty{Store: mem}, nil, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprint(w, strings.Repeat("x", 200))
+		})
+		filler, err := g.client.Acquire(t.Context(), "filler", nil)
+		testkit.Must(t, err)
+		testkit.Must(t, filler.Complete(t.Context(), make([]byte, 900), 24*time.Hour))
+		first := g.send()
+		isFresh(t, first, 200)
+		isProblem(t, g.send(), "in-progress", 409)
+		testkit.Check(t, g.m.Drain(t.Context()))
+		isFresh(t, g.send(), 200)
+		if e := g.last(); e.Attempt != 2 {
+			t.Errorf("observed %+v", e)
+		}
+		testkit.Check(t, g.m.Drain(t.Context()))
+	})
+}
+
+// TestClosedClient: a process that is going down runs nothing, not even where
+// it would run without a store.
+func TestClosedClient(t *testing.T) {
+	g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, nil)
+	testkit.Must(t, g.client.Close())
+	isProblem(t, g.send(), "store-unavailable", 503)
+	g.ran(0)
+}
+
+// TestWaitersGetNoOtherRequestsAnswer: if the run that duplicates wait for leaves no answer, another
+// request may run under the key next. Its answer is not theirs.
+func TestWaitersGetNoOtherRequestsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate()
+		g := newRig(t, &idempotency.Options{Wait: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+			gate.entered <- r
+			if <-gate.open; len(gate.entered) == 1 {
+				w.WriteHeader(http.StatusBadGateway)
+			}
+		})
+		first := g.sendLater()
+		synctest.Wait()
+		duplicates := []<-chan *httptest.ResponseRecorder{g.sendLater(), g.sendLater()}
+		synctest.Wait()
+		var once sync.Once
+		slow := make(chan struct{})
+		g.store.fail(func(_ context.Context, op string) error {
+			if op == "claim" {
+				once.Do(func() { <-slow })
+			}
+			return nil
+		})
+		close(gate.open)
+		isFresh(t, <-first, 502)
+		synctest.Wait() // a duplicate claims the key, which takes long
+		g.store.heal()
+		isFresh(t, g.send(withBody("other")), 200)
+		close(slow)
+		for _, d := range duplicates {
+			isProblem(t, <-d, "key-reused", 422)
+		}
+		g.ran(2)
+	})
 }
