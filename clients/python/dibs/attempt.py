@@ -91,6 +91,7 @@ class Attempt:
         self.progress: bytes | None = None
         self.trusted = -math.inf
         self.due = self._limit = math.inf
+        self.renewed = True
         self.settled = self.lost = False
         self.unanswered: str | None = None  # the outcome of a settlement that was sent and not answered
         self.settling = threading.RLock()  # held while a settlement is under way; a signal handler may settle meanwhile
@@ -172,7 +173,7 @@ class Attempt:
     def trust(self, sent: float) -> None:
         """Extend the trust: the server confirmed the lease in answer to what was sent then."""
         self.trusted = min(max(self.trusted, sent + self.ttl - self._stop), self._limit)
-        self.due = sent + self.ttl / 3
+        self.due = sent + self.ttl / 3 if self.renewed else math.inf
 
     def later(self) -> None:
         """Say when a renewal that failed is sent again."""

@@ -28,9 +28,9 @@ def take(core: Core, attempt: Attempt, renew: bool = True) -> Steps[None]:
     try:
         process.waits.add(attempt)
         answer, asked = yield from wait(core, attempt)
+        attempt.renewed = renew
         attempt.grant(answer)
-        if renew:
-            process.renewer.add(attempt)
+        process.renewer.add(attempt)
     except BaseException as e:
         process.give_up(attempt)
         if attempt.place and isinstance(e, Mismatch):  # the place could never be redeemed

@@ -51,6 +51,10 @@ class ProcessTest(Case):
         script = self.script(f"""
             keys, held = dibs.connect(), threading.Event()
             lease = keys.acquire({self.key!r}, ttl=600)
+            def acquire():
+                global other
+                other = keys.acquire({self.key + "/thread"!r}, ttl=600, renew=False)
+            threading.Thread(target=acquire).start()
             def work():
                 with keys.lock({self.key + "/daemon"!r}, ttl=600):
                     held.set()
@@ -59,7 +63,8 @@ class ProcessTest(Case):
             held.wait()
         """)
         self.assertEqual(0, script.ended())
-        self.assertEqual(2, self.keys.acquire(self.key, wait=0).attempt)
+        for key in (self.key, f"{self.key}/thread"):
+            self.assertEqual(2, self.keys.acquire(key, wait=0).attempt)
         self.assertTrue(self.server.entry(f"{self.key}/daemon")["runs"])
 
     def test_a_forked_child_owns_no_lease_of_its_parent(self):
