@@ -60,26 +60,26 @@ module Dibs
 
     # cut ends the call that another thread makes.
     def cut
-      @raw&.shutdown
-    rescue IOError, SystemCallError
-      nil
+      quietly { @raw&.shutdown }
     end
 
     # abandon closes the socket and says nothing to the server, because the process that forked
     # this one uses the connection.
     def abandon
-      @raw&.close
-    rescue IOError
-      nil
+      quietly { @raw&.close }
     end
 
     def close
-      @io&.close
-    rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
-      nil
+      quietly { @io&.close }
     end
 
     private
+
+    def quietly
+      yield
+    rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
+      nil
+    end
 
     # write returns the error if the server closed the connection before it had the whole request:
     # then it may have answered why.
