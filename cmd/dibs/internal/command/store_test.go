@@ -129,24 +129,6 @@ func TestARelativeStoreIsRefused(t *testing.T) {
 	}
 }
 
-// TestOneStoreForTwoFolders: a job with one store runs once, although its two runs are in two
-// folders.
-func TestOneStoreForTwoFolders(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	p := b.start(t, "run", "k", "--", "sh", "-c", "echo > in; while ! test -e enough; do sleep 0.01; done")
-	testkit.Eventually(t, "the first run", func() bool { return b.exists("in") })
-	other := b.command("run", "--skip", "k", "--", "touch", "ran")
-	other.Dir = t.TempDir()
-	if code := other.begin(t).code(t); code != 75 {
-		t.Errorf("the run in the other folder exited with %d: %s", code, other.stderr.String())
-	}
-	b.write(t, "enough", "")
-	if code := p.code(t); code != 0 {
-		t.Errorf("the first run exited with %d", code)
-	}
-}
-
 // TestDoctor: the doctor prints findings with their cures, and the backend. It changes nothing.
 func TestDoctor(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
