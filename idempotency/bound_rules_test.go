@@ -235,12 +235,7 @@ var boundRules = []rule{
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, idempotency.Options{MaxStored: 10, MaxBodyMemory: 20}.InMemory(10), nil)
 			ten := withBody("0123456789")
-			down := func(_ context.Context, op string) error {
-				if op == "settle" {
-					return errDown
-				}
-				return nil
-			}
+			down := failing("settle", errDown)
 			g.store.fail(down)
 			isFresh(t, g.send(withKey("a"), ten), 201)
 			g.isOverloaded("MaxBodyMemory", g.send(withKey("b"), ten))
