@@ -117,12 +117,23 @@ func loseUnderLoad(t *testing.T, l losing) {
 	}
 }
 
-// replicated starts a master with a replica, which follows it.
+// replicated starts a master with a replica, which is sent what is written from then on: a new one
+// first has to say that it is ready, which it does every second.
 func replicated(t *testing.T, valkey bool) (master, replica *servertest.RedisServer) {
 	t.Helper()
 	master = servertest.Redis(t, &servertest.RedisOptions{Valkey: valkey})
 	replica = servertest.Redis(t, &servertest.RedisOptions{Valkey: valkey, ReplicaOf: master})
 	replica.AwaitReplica()
+	conn, err := master.Dial()
+	testkit.Must(t, err)
+	defer conn.Close()
+	testkit.Eventually(t, "the replica follows", func() bool {
+		if _, err := conn.Do("PUBLISH", "something", "to replicate"); err != nil {
+			t.Fatal(err)
+		}
+		n, err := conn.Do("WAIT", 1, 100)
+		return err == nil && n == int64(1)
+	})
 	return master, replica
 }
 
@@ -149,8 +160,9 @@ func TestRecordWaitsForReplicas(t *testing.T) {
 	})
 }
 
-// TestPushedGrantWaitsForReplicas: where replicas must have a grant, a waiter is told to ask, and is
-// not told that it was granted.
+// TestPushedGrantWaitsForReplicas: a grant that too few replicas have is lost with the master. Where
+// Replicas says that it does not count until they have it, a waiter is told to ask, is not told that
+// it was granted, and is granted when they have it.
 func TestPushedGrantWaitsForReplicas(t *testing.T) {
 	t.Parallel()
 	master, _ := replicated(t, false)
@@ -159,16 +171,24 @@ func TestPushedGrantWaitsForReplicas(t *testing.T) {
 		"replicated": {Prefix: testkit.Own(), Replicas: 1, ReplicaWait: time.Minute},
 	} {
 		s := open(t, master.URL(), o)
-		holder, waiter := lock("k"), lock("k", queued)
-		mustGrant(t, s, holder)
-		mustListen(t, s, waiter)
-		mustSettle(t, s, holder, store.Release)
-		for e, err := range s.List(t.Context(), store.Query{Namespace: &holder.Key.Namespace, Name: "k"}) {
-			testkit.Must(t, err)
-			// A pushed grant may have expired by now.
-			if pushed := e.Condition != store.ConditionWaiting; pushed != (name == "alone") {
-				t.Errorf("%s: after the release the key is %s", name, e.Condition)
+		woken := newWakeUps(t, s)
+		for range 3 { // the first waiter is also woken by the subscription
+			holder, waiter := lock("k"), lock("k", queued)
+			mustGrant(t, s, holder)
+			mustListen(t, s, waiter)
+			mustSettle(t, s, holder, store.Release)
+			for e, err := range s.List(t.Context(), store.Query{Namespace: &holder.Key.Namespace, Name: "k"}) {
+				testkit.Must(t, err)
+				// A pushed grant may have expired by now.
+				if pushed := e.Condition != store.ConditionWaiting; pushed != (name == "alone") {
+					t.Errorf("%s: after the release the key is %s", name, e.Condition)
+				}
 			}
+			if a := woken.next(waiter.Token); a.State == store.Granted && name != "alone" {
+				t.Errorf("%s: the waiter was told %+v", name, a)
+			}
+			mustGrant(t, s, waiter)
+			mustSettle(t, s, waiter, store.Release)
 		}
 	}
 }

@@ -29,15 +29,11 @@ func TestReplicas(t *testing.T) {
 	const patience = 2 * time.Second
 	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
 		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
-			master := servertest.Redis(t, nil)
-			replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-			follows(t, master, replica)
+			master, replica := replicated(t, false)
 			return master.URL(), master, replica
 		},
 		"Valkey": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
-			master := servertest.Redis(t, &servertest.RedisOptions{Valkey: true})
-			replica := servertest.Redis(t, &servertest.RedisOptions{Valkey: true, ReplicaOf: master})
-			follows(t, master, replica)
+			master, replica := replicated(t, true)
 			return master.URL(), master, replica
 		},
 		"Cluster": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
@@ -53,6 +49,9 @@ func TestReplicas(t *testing.T) {
 			url, master, replica := start(t)
 			s := open(t, url, &Options{Replicas: 1, ReplicaWait: patience})
 			other := open(t, url, &Options{Replicas: 1, ReplicaWait: patience})
+			for range 8 { // to any node of a Cluster
+				open(t, url, &Options{Replicas: 1})
+			}
 			free := func(what string) {
 				t.Helper()
 				if left := leftover(t, master, "dibs"); len(left) > 0 {
@@ -141,9 +140,7 @@ func TestReplicas(t *testing.T) {
 // lease before a replica that takes over could give it to another.
 func TestReplicasLoseHolders(t *testing.T) {
 	t.Parallel()
-	master := servertest.Redis(t, nil)
-	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-	follows(t, master, replica)
+	master, replica := replicated(t, false)
 	const ttl = 12 * time.Second
 	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 300 * time.Millisecond})
 	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: ttl})
@@ -171,71 +168,13 @@ func TestReplicasLoseHolders(t *testing.T) {
 	_ = lease.Release() // it is lost
 }
 
-// TestGrantsWaitForReplicas: a grant that too few replicas have is lost with the
-// master. Where Replicas says that it does not count until they have it, its
-// waiter is woken, and what it is answered waits for them.
-func TestGrantsWaitForReplicas(t *testing.T) {
-	master := servertest.Redis(t, nil)
-	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-	replica.AwaitReplica()
-	prefix := testkit.Own()
-	for name, test := range map[string]struct {
-		options *Options
-		pushed  bool
-	}{
-		"none has to":      {&Options{Prefix: prefix}, true},
-		"replicas have to": {&Options{Prefix: prefix, Replicas: 1, ReplicaWait: time.Minute}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, master.URL(), test.options)
-			w := newWakeUps(t, s)
-			pushed := 0
-			for range 20 {
-				holder, waiter := lock("k"), lock("k", queued)
-				mustGrant(t, s, holder)
-				if a, err := claim(t, s, waiter); err != nil || a.State != store.Held {
-					t.Fatalf("the waiter was answered %+v, %v", a, err)
-				}
-				mustSettle(t, s, holder, store.Release)
-				if w.next(waiter.Token).State == store.Granted {
-					pushed++
-				}
-				mustGrant(t, s, waiter)
-				mustSettle(t, s, waiter, store.Release)
-			}
-			if pushed > 0 != test.pushed {
-				t.Errorf("%d grants were pushed", pushed)
-			}
-		})
-	}
-}
-
-// follows waits until a replica is in step, and is sent what is written from then
-// on: a new one first has to say that it is ready, which it does every second.
-func follows(t *testing.T, master, replica *servertest.RedisServer) {
-	t.Helper()
-	replica.AwaitReplica()
-	conn, err := master.Dial()
-	testkit.Must(t, err)
-	defer conn.Close()
-	testkit.Eventually(t, "the replica follows", func() bool {
-		if _, err := conn.Do("PUBLISH", "something", "to replicate"); err != nil {
-			t.Fatal(err)
-		}
-		n, err := conn.Do("WAIT", 1, 100)
-		return err == nil && n == int64(1)
-	})
-}
-
 // TestMessageThroughReplica: a master's messages also reach the subscribers of its replicas. A
 // subscriber of a former master is one for a while. The master does not count these subscribers,
 // and takes their waiters for dead. So it must not have pushed grants to them.
 func TestMessageThroughReplica(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
 		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
-			master := servertest.Redis(t, nil)
-			replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-			follows(t, master, replica)
+			master, replica := replicated(t, false)
 			return master.URL(), master, replica
 		},
 		"Cluster": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
@@ -323,9 +262,7 @@ func receives(t *testing.T, conn *servertest.RedisConn, publish func(message str
 // messages there, but is not counted; it finds out by itself, and is not passed over any more.
 func TestSubscribedAtReplica(t *testing.T) {
 	t.Parallel()
-	master := servertest.Redis(t, nil)
-	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-	follows(t, master, replica)
+	master, replica := replicated(t, false)
 	// One address, which leads elsewhere for a while; claims have the one connection that is there already.
 	var astray atomic.Bool
 	s := overClient(t, rueidis.ClientOption{
@@ -380,9 +317,7 @@ func TestCheckWithoutAnswer(t *testing.T) {
 // listens at the master, and stays there.
 func TestReadsFromReplicas(t *testing.T) {
 	t.Parallel()
-	master := servertest.Redis(t, nil)
-	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-	follows(t, master, replica)
+	master, replica := replicated(t, false)
 	s := overClient(t, rueidis.ClientOption{
 		InitAddress: []string{master.Addr()}, DisableCache: true,
 		Standalone:     rueidis.StandaloneOption{ReplicaAddress: []string{replica.Addr()}},

@@ -29,7 +29,9 @@ func (s *Store) checkRights(ctx context.Context) error {
 		return &storekit.Fault{Is: ErrUnauthorized, Text: fmt.Sprintf("%s: %s", command, said), Cure: cure + rightsCure}
 	}
 	if s.options.Replicas > 0 {
-		_, err = s.client.Do(ctx, s.client.B().Arbitrary("WAIT", "0", "1").Build()).AsInt64()
+		// The client of a Cluster sends what has no key to any node, and replicas refuse WAIT. What
+		// has a key it sends to a master, so the first number is one.
+		_, err = s.client.Do(ctx, s.client.B().Arbitrary("WAIT").Keys("0").Args("1").Build()).AsInt64()
 	}
 	return explained("WAIT", err)
 }

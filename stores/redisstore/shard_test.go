@@ -202,9 +202,7 @@ func TestCheckWhere(t *testing.T) {
 func TestLeastRightsOfGroups(t *testing.T) {
 	t.Run("Replica", func(t *testing.T) {
 		t.Parallel()
-		master := servertest.Redis(t, nil)
-		replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-		follows(t, master, replica)
+		master, _ := replicated(t, false)
 		exerciseRights(t, []*servertest.RedisServer{master}, "redis://app:secret@"+master.Addr()+"?replicas=1",
 			[]string{"+publish", "+pubsub|numsub", "+subscribe", "+wait"})
 	})
