@@ -75,7 +75,7 @@ func TestCheck(t *testing.T) {
 			s := servertest.Redis(t, &sound)
 			failToSave(t, s)
 			return s.URL()
-		}, []found{{"persistence", dangerous, "save its data failed"}, {"writes", dangerous, "MISCONF"}}},
+		}, []found{{"persistence", dangerous, "failed to save its data"}, {"writes", dangerous, "MISCONF"}}},
 		{"replicas that are none", func(t *testing.T) string {
 			return servertest.Redis(t, &sound).URL() + "?replicas=2"
 		}, []found{{"replication", dangerous, "2 replicas must acknowledge each grant, but there are 0"}}},
