@@ -307,6 +307,10 @@ type verdict struct{ check.Verdict }
 // Cluster. After a failover it may take twice as long.
 const subscribeDelay = 3 * time.Second
 
+// electing is how long after a failover an etcd may answer that a request timed out: a request waits for
+// 5 s and two elections.
+const electing = 10 * time.Second
+
 // reaction is how late a section may end, because the machine may pause for a second. The
 // simulation checks it exactly.
 const reaction = 2 * time.Second
@@ -347,6 +351,9 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 	for _, f := range faults {
 		if f.Forgets {
 			o.Forgets = append(o.Forgets, f.Name)
+		}
+		if f.Name == "failover" && scheme == "etcd" {
+			o.Settling = electing
 		}
 		if f.Stale {
 			o.Stale = append(o.Stale, f.Name)
