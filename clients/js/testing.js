@@ -33,7 +33,7 @@ export class Keeper {
   // connect returns a client of the keeper. The options are those of connect of dibs.
   connect(options) {
     return new Client("unix:/dibs/testing", options, {
-      clock: this.#time, connections: new Line((...call) => this.#call(...call)), joins: (core) => this.#cores.push(core),
+      clock: this.#time, connections: { request: (...all) => this.#request(...all), close() {} }, joins: (core) => this.#cores.push(core),
     });
   }
 
@@ -104,6 +104,23 @@ export class Keeper {
     this.#entry(name).settle({ token: this.#others.get(name), outcome });
     this.#others.delete(name);
     this.#look();
+  }
+
+  // #request is that of Connections.
+  #request(_server, method, path, text, ends, patient) {
+    return new Promise((resolve, reject) => {
+      const finish = (fn, value) => {
+        this.#waiting.delete(call);
+        fn(value);
+      };
+      const call = {
+        patient,
+        answer: (type, body) => finish(resolve, { status: 200, type, body: Buffer.from(JSON.stringify(body)) }),
+        fail: (error) => finish(reject, error),
+      };
+      ends((reason) => call.fail(reason(true)));
+      this.#call(method, path, text, call);
+    });
   }
 
   // #call answers a call as dibs serve does.
@@ -180,37 +197,6 @@ export class Keeper {
 // nameOf is the name of a key's entry.
 function nameOf(key, { namespace = "" } = {}) {
   return `${namespace}\0${readKey(key).bytes.toString("base64")}`;
-}
-
-// Line has the calls of a client.
-class Line {
-  #calls = new Set();
-
-  constructor(call) {
-    this.call = call;
-  }
-
-  request(_server, method, path, text, ends, patient) {
-    return new Promise((resolve, reject) => {
-      const finish = (fn, value) => {
-        this.#calls.delete(call);
-        call.end?.();
-        fn(value);
-      };
-      const call = {
-        patient,
-        answer: (type, body) => finish(resolve, { status: 200, type, body: Buffer.from(JSON.stringify(body)) }),
-        fail: (error) => finish(reject, error),
-      };
-      this.#calls.add(call);
-      ends((reason) => finish(reject, reason(true)));
-      this.call(method, path, text, call);
-    });
-  }
-
-  close() {
-    for (const call of this.#calls) call.fail(new Failure(new Error("the client is closed"), { sent: true }));
-  }
 }
 
 // Time is the clock of a Keeper.

@@ -2,7 +2,6 @@
 
 import { LostError, NotKeptError, WrongTransactionError } from "./errors.js";
 
-const MIN_TTL = 10; // the shortest TTL
 export const RETENTION = 86_400_000; // the default of keep
 const PLACE = 7 * 86_400_000; // the default TTL of a reserved place
 const ANY_AGE = 9_223_372_036_854; // accepts a record of any age
@@ -35,8 +34,8 @@ export function called(name, options, fn) {
 
 const UNITS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
-// millis reads a duration.
-export function millis(value, name) {
+// millis reads a duration of at least a number of milliseconds.
+export function millis(value, name, least = 0) {
   let ms = value;
   if (typeof value === "string") {
     if (!/^(\d+(\.\d+)?(ms|s|m|h))+$/.test(value)) bad(`${name} is ${show(value)}; a duration is a number of milliseconds, or a text such as "90s" or "1h30m"`);
@@ -45,26 +44,13 @@ export function millis(value, name) {
   }
   if (typeof ms !== "number") bad(`${name} is ${show(value)}; it must be a duration, in milliseconds`);
   if (!Number.isFinite(ms) || ms < 0) bad(`${name} is ${show(value)}; it must be finite and not negative`);
+  if (ms < least) bad(`${name} is ${show(value)}; it must be at least ${least} ms`);
   return ms;
 }
 
-export function leaseTTL(value) {
-  const ttl = millis(value, "ttl");
-  if (ttl < MIN_TTL) bad(`ttl is ${show(value)}; it must be at least ${MIN_TTL} ms`);
-  return ttl;
-}
-
-export function placeTTL(value) {
-  const ttl = value === undefined ? PLACE : millis(value, "ttl");
-  if (ttl < 1) bad(`the ttl of a place is ${show(value)}; it must be at least 1 ms`);
-  return ttl;
-}
-
-export function kept(value) {
-  const keep = millis(value, "keep");
-  if (keep < 1) bad(`keep is ${show(value)}; it must be at least 1 ms`);
-  return keep;
-}
+export const leaseTTL = (value) => millis(value, "ttl", 10);
+export const placeTTL = (value = PLACE) => millis(value, "the ttl of a place", 1);
+export const kept = (value) => millis(value, "keep", 1);
 
 export function age(value) {
   return value === undefined ? undefined : value === "any" ? ANY_AGE : millis(value, "maxAge");

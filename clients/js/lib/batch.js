@@ -1,6 +1,7 @@
 // One call for what is asked at the same time, without waiting: what is alone leaves at once, and what
 // arrives while a call is under way is the next one.
 
+import { Ending } from "./ending.js";
 import { ofKey } from "./errors.js";
 
 export const MAX_ELEMENTS = 1024; // of a call
@@ -117,24 +118,12 @@ class Batch {
   }
 }
 
-// Call is a call that is under way: the Wait of Calls.call, which ends when no caller waits any more.
-class Call {
-  ended = false;
-
+// Call is a call that is under way. It ends when no caller waits any more.
+class Call extends Ending {
   constructor(sent, callers) {
+    super();
     this.sent = sent;
     this.callers = callers;
     this.done = new Promise((resolve) => { this.did = resolve; });
-  }
-
-  stop(stopping) {
-    this.stopping = stopping;
-    if (this.ended) stopping(this.reason);
-  }
-
-  end(reason) {
-    this.ended = true;
-    this.reason = reason;
-    this.stopping?.(reason);
   }
 }

@@ -2,7 +2,7 @@
 
 import { isUtf8 } from "node:buffer";
 import { createHash, randomBytes } from "node:crypto";
-import { BusyError, DibsError, OverloadedError, UNANSWERED, UnavailableError, elementError, ofKey, refusal } from "./errors.js";
+import { BusyError, DibsError, OverloadedError, UNANSWERED, UnavailableError, elementError, refusal } from "./errors.js";
 import { jitter, passing, sleep, trying } from "./clock.js";
 
 const POLL = 20_000; // the longest call that waits
@@ -126,10 +126,8 @@ function asking(core, claim, mode, until) {
 }
 
 // waiting asks alone, because the server answers when the first of the claims of a call is not held any more.
-async function waiting(core, claim, mode, wait, until) {
-  const call = core.calls.call("claim", [JSON.stringify(claim.wire(mode))], { wait, until, silent: core.undoer.noting(claim), patient: claim.wait === undefined });
-  const { answers: [answer], sent } = await call.catch((e) => { throw ofKey(e, claim); });
-  return { answer, sent };
+function waiting(core, claim, mode, wait, until) {
+  return core.calls.callOne("claim", claim.wire(mode), claim, { wait, until, silent: core.undoer.noting(claim), patient: claim.wait === undefined });
 }
 
 // askTrying asks once, and again for a second if the server is away.

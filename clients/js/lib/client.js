@@ -38,14 +38,13 @@ export class Client {
   // completeIn, reserveIn and once with in, schema and prefix are those of the store's URL.
   constructor(url, options = {}, world = { clock: system }) {
     const o = known(options, ["ttl", "timeout", "namespace", "label", "secretKeys", "schema", "prefix"]);
-    this.#ttl = o.ttl === undefined ? TTL : leaseTTL(o.ttl);
-    const timeout = o.timeout === undefined ? TIMEOUT : millis(o.timeout, "timeout");
-    if (timeout < 1) bad(`timeout is ${show(o.timeout)}; it must be at least 1 ms`);
+    const { ttl = TTL, timeout = TIMEOUT } = o;
+    this.#ttl = leaseTTL(ttl);
     this.#namespace = o.namespace ?? "";
     if (typeof this.#namespace !== "string") bad("namespace must be a string");
     this.#label = o.label ?? basename(process.argv[1] ?? process.execPath);
     this.#secretKeys = o.secretKeys ?? false;
-    this.#core = new Core(readURL(url), timeout, world);
+    this.#core = new Core(readURL(url), millis(timeout, "timeout", 1), world);
     this.#postgres = new Postgres(o.schema ?? "public", o.prefix ?? "dibs");
   }
 

@@ -1,5 +1,6 @@
 // What the calls of a client share, and what ends a wait.
 
+import { Ending } from "./ending.js";
 import { ClosedError } from "./errors.js";
 import { within } from "./clock.js";
 import { Batches } from "./batch.js";
@@ -47,10 +48,9 @@ export class Core {
 }
 
 // Wait is what may end a caller's wait early: its signal, and the end of the client.
-export class Wait {
-  ended = false;
-
+export class Wait extends Ending {
   constructor(core, signal) {
+    super();
     if (core.closed) throw core.closed;
     signal?.throwIfAborted();
     this.core = core;
@@ -58,20 +58,6 @@ export class Wait {
     this.listener = () => this.end(signal.reason);
     signal?.addEventListener("abort", this.listener, { once: true });
     core.waits.add(this);
-  }
-
-  // end ends it, once.
-  end(reason) {
-    if (this.ended) return;
-    this.ended = true;
-    this.reason = reason;
-    this.stopping?.(reason);
-  }
-
-  // stop says what is to be called at the end: of what the caller waits for now.
-  stop(stopping) {
-    this.stopping = stopping;
-    if (this.ended) stopping(this.reason);
   }
 
   done() {

@@ -1,6 +1,6 @@
 // The lease of a claim: until when it is trusted, and how it ends.
 
-import { DibsError, LostError, RefusedError, UnavailableError, elementError, ofKey, plain } from "./errors.js";
+import { DibsError, LostError, RefusedError, UnavailableError, elementError, plain } from "./errors.js";
 import { tell } from "./hooks.js";
 import { trying } from "./clock.js";
 import { bad, queries, show } from "./arguments.js";
@@ -116,9 +116,9 @@ export class Hold {
 
   async save(progress) {
     this.check();
-    const renewal = JSON.stringify({ ...this.claim.named, ttl_ms: Math.ceil(this.claim.ttl), progress: progress.toString("base64") });
+    const renewal = { ...this.claim.named, ttl_ms: Math.ceil(this.claim.ttl), progress: progress.toString("base64") };
     const timeout = Math.min(this.core.timeout, Math.max(this.trusted - this.core.clock.now(), 1));
-    const { answers: [{ error }], sent } = await this.core.calls.call("renew", [renewal], { timeout }).catch((e) => { throw ofKey(e, this.claim); });
+    const { answer: { error }, sent } = await this.core.calls.callOne("renew", renewal, this.claim, { timeout });
     if (!error) return this.trust(sent);
     if (error.type !== "lost") throw elementError(error, this.claim);
     if (!this.unanswered && !this.settling) this.lose();

@@ -1,7 +1,7 @@
 // Calls to dibs serve. If a server is away, the next one is asked.
 
 import { Connections, Failure } from "./connection.js";
-import { DibsError, ForbiddenError, OverloadedError, RefusedError, UNANSWERED, UnauthorizedError, UnavailableError, unanswered } from "./errors.js";
+import { DibsError, ForbiddenError, OverloadedError, RefusedError, UNANSWERED, UnauthorizedError, UnavailableError, ofKey, unanswered } from "./errors.js";
 import { clamp } from "./clock.js";
 
 const LISTS = { claim: "claims", renew: "renewals", settle: "settlements" };
@@ -58,6 +58,12 @@ export class Calls {
       }
     }
     throw away ?? new UnavailableError(`dibs: ${verb}: no server answered in time`);
+  }
+
+  // callOne makes a call for one element of a claim, and resolves to its answer and when it was sent.
+  async callOne(verb, element, claim, options) {
+    const { answers: [answer], sent } = await this.call(verb, [JSON.stringify(element)], options).catch((e) => { throw ofKey(e, claim); });
+    return { answer, sent };
   }
 
   // callAll makes one call, and resolves to {answer, sent, again} of each element, or to {error} of one that was
