@@ -56,15 +56,6 @@ def tell(ask: Ask, future: asyncio.Future[Answer]) -> None:
         future.set_result(ask.outcome)
 
 
-class Alone:
-    """Ends with the frame of a caller that sends alone, wherever that is interrupted."""
-
-    __slots__ = ("__weakref__",)
-
-
-NOBODY = weakref.ref(Alone())
-
-
 class Batcher:
     """Makes calls of one element each, or of many."""
 
@@ -73,7 +64,7 @@ class Batcher:
         self._came_late = came_late  # called after a batch in which an answer has no caller any more
         self._queue: collections.deque[Ask] = collections.deque()
         self._bell = Bell()
-        self._alone = NOBODY
+        self._alone = False  # a caller sends its call itself
         self._since: dict[int, float] = {}  # by thread: since when its batch is under way
         self._rings: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()  # the loops that will ring
         self._stopped = False
@@ -83,14 +74,13 @@ class Batcher:
         self._bell.ring()
 
     def ask(self, ask: Ask) -> Answer:
-        if self._queue or self._since or self._alone() is not None:
+        if self._queue or self._since or self._alone:
             return self._wait(ask)
-        alone = Alone()
-        self._alone = weakref.ref(alone)
         try:
+            self._alone = True
             return self._servers.call(ask.verb, [ask.element], timeout=ask.timeout)[0]
         finally:
-            self._alone = NOBODY
+            self._alone = False
 
     def _put(self, ask: Ask) -> None:
         ask.ends = clock.now() + (self._timeout if ask.timeout is None else ask.timeout)

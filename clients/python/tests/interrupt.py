@@ -97,5 +97,6 @@ class Interrupts:
                 self.keys.acquire(self.key, wait=support.LIMIT).release()
             except dibs.Held as e:
                 self.fail(f"{work} was struck at {strike.struck}: {e}")
-            self.assertEqual({}, self.keys._process.renewer._attempts, strike.struck)
+            process = self.keys._process
+            self.assertEqual(({}, False, False), (process.renewer._attempts, process.claims._alone, process.ends._alone), strike.struck)
             n += 1
