@@ -19,7 +19,7 @@ func TestHouse(t *testing.T) {
 	}})
 }
 
-// TestReadme: the rights in the README are those that TestLeastRights tries, and every
+// TestReadme: the rights in the README are those that TestEveryRight tries, and every
 // error, table and parameter is named.
 func TestReadme(t *testing.T) {
 	t.Parallel()

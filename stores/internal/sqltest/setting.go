@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -193,6 +194,24 @@ func Product[S store.Checker](t *testing.T, p *product.Product, unsupported erro
 		if err == nil || !errors.Is(err, unsupported) || !strings.Contains(err.Error(), want) {
 			t.Fatalf("Open: %v; want %v with %q", err, unsupported, want)
 		}
+	}
+}
+
+// Lacks tests that no store opens for a user without a right, and that the error, which is
+// unauthorized, and Check of a store that was opened before name what the right is to.
+func Lacks[S Store](t *testing.T, able S, unauthorized error, right, to string, start func() (S, error)) {
+	t.Helper()
+	s, err := start()
+	if err == nil {
+		s.Close()
+	}
+	if !errors.Is(err, unauthorized) || !strings.Contains(err.Error(), to) {
+		t.Errorf("without %s: %v", right, err)
+	}
+	found, err := able.Check(t.Context())
+	named := func(f store.Finding) bool { return f.Name == "rights" && strings.Contains(f.What, to) }
+	if err == nil && !slices.ContainsFunc(found, named) {
+		t.Errorf("without %s, Check found %+v", right, found)
 	}
 }
 
