@@ -113,6 +113,31 @@ class UnansweredTest < Case
     end
   end
 
+  # An answer that nothing was done says nothing of a call before it.
+  def test_a_call_that_was_not_answered_may_be_done_whatever_comes_after_it
+    busy = Line.response("200 OK", "application/json", JSON.generate(answers: [{ error: { type: "busy", detail: "a transaction has the key" } }]))
+    CALLS.each do |name, call|
+      lease = @over.acquire("#{@key} #{name}", ttl: 600)
+      @line.cut("settle", 2)
+      @line.say("settle", busy, false)
+      again = [true, false]
+      tries = Object.new
+      tries.define_singleton_method(:again?) { again.shift }
+      Dibs::Tries.stub(:new, tries) { assert_raises(Dibs::Busy) { call.(lease) } }
+      refute lease.held?, name
+      @line.forward
+      call.(lease)
+    end
+  end
+
+  def test_a_place_that_is_given_back_without_an_answer_is_no_loss
+    [1, 2].each do |lost|
+      ticket = @over.reserve(@key)
+      @line.cut("settle", lost)
+      assert_nil @over.cancel(ticket)
+    end
+  end
+
   # So the same call at another one is not a repeated one.
   def test_what_a_stopping_server_refused_was_not_done
     lease, ticket = @over.acquire(@key, ttl: 600), @over.reserve("#{@key}/2")
