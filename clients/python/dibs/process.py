@@ -60,7 +60,7 @@ class Process:
         self.servers.close()
 
     def flush(self, limit: float) -> bool:
-        """Wait until everything was settled once, or for so many seconds, and report whether it was."""
+        """Wait at most limit seconds until everything was settled once, and report whether it was."""
         return self.undoer.flush(limit)
 
     def cut(self) -> None:

@@ -51,7 +51,7 @@ class Ask:
 
 
 class Pause(NamedTuple):
-    """Waits for so many seconds."""
+    """Waits for some seconds."""
 
     seconds: float
 

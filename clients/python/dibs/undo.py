@@ -75,7 +75,7 @@ class Undoer:
         self._put(token)
 
     def flush(self, limit: float) -> bool:
-        """Wait until everything was settled once, or for so many seconds."""
+        """Wait at most limit seconds until everything was settled once."""
         done = Bell()
         self._put(done)
         return self._ended or done.wait(limit)
