@@ -51,20 +51,20 @@ func Kinds() []Kind {
 		{"redis-sentinel", Sentinel, ""},
 		{"redis-cluster", Cluster, ""},
 		{"postgres", Postgres, ""},
-		{"postgres-sql", PostgresBySQL, ""},
-		{"postgres-synchronous", PostgresSynchronous, failovers},
-		{"postgres-quorum", PostgresQuorum, failovers},
-		{"postgres-hosts", PostgresHosts, listed},
+		{"postgres-sql", postgresBySQL, ""},
+		{"postgres-synchronous", func(owner servertest.Owner) *fault.Target { return postgresGroup(owner, 1, "*") }, failovers},
+		{"postgres-quorum", func(owner servertest.Owner) *fault.Target { return postgresGroup(owner, 2, "ANY 1 (*)") }, failovers},
+		{"postgres-hosts", postgresHosts, listed},
 		{"postgres-local", PostgresLocal, failovers},
-		{"postgres-asynchronous", PostgresAsynchronous, failovers},
+		{"postgres-asynchronous", func(owner servertest.Owner) *fault.Target { return postgresGroup(owner, 1, "") }, failovers},
 		{"postgres-patroni", PostgresPatroni, managed},
 		{"postgres-patroni-hosts", func(owner servertest.Owner) *fault.Target { return PostgresPatroniHosts(owner, false) }, managed},
 		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }, ""},
 		{"mysql", func(owner servertest.Owner) *fault.Target {
 			return MariaDB(owner, &servertest.MariaDBOptions{MySQL: true})
 		}, ""},
-		{"mariadb-semi-synchronous", MariaDBSemiSynchronous, failovers},
-		{"mariadb-asynchronous", MariaDBAsynchronous, failovers},
+		{"mariadb-semi-synchronous", func(owner servertest.Owner) *fault.Target { return mariadbGroup(owner, true) }, failovers},
+		{"mariadb-asynchronous", func(owner servertest.Owner) *fault.Target { return mariadbGroup(owner, false) }, failovers},
 		{"etcd", Etcd, ""},
 		{"etcd-three", EtcdThree, listed},
 		{"s3", S3, ""},
@@ -121,28 +121,14 @@ func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target
 	return &fault.Target{URL: s.URL() + "?migrate=true", Server: s, Clock: clock, Durable: true}
 }
 
-// MariaDBSemiSynchronous starts a MariaDB with a semi-synchronous replica.
-func MariaDBSemiSynchronous(owner servertest.Owner) *fault.Target {
+// mariadbGroup starts a MariaDB with a replica, which is semi-synchronous or not.
+func mariadbGroup(owner servertest.Owner, synchronous bool) *fault.Target {
 	owner.Helper()
-	t := mariadbGroup(owner, true)
-	t.Synchronous = true
-	return t
-}
-
-// MariaDBAsynchronous starts a MariaDB with a replica.
-func MariaDBAsynchronous(owner servertest.Owner) *fault.Target {
-	owner.Helper()
-	return mariadbGroup(owner, false)
-}
-
-// mariadbGroup starts a MariaDB with a replica.
-func mariadbGroup(owner servertest.Owner, semi bool) *fault.Target {
-	owner.Helper()
-	options := servertest.MariaDBOptions{NoSync: true, MaxConnections: connections, Replicas: true, SemiSync: semi}
+	options := servertest.MariaDBOptions{NoSync: true, MaxConnections: connections, Replicas: true, SemiSync: synchronous}
 	start := func() *servertest.MariaDBServer { return servertest.MariaDB(owner, &options) }
 	primary := start()
 	g := newGroup(owner, primary, 1, start)
-	return &fault.Target{URL: primary.URL() + "?migrate=true", Server: g, Failover: g, Durable: true}
+	return &fault.Target{URL: primary.URL() + "?migrate=true", Server: g, Failover: g, Durable: true, Synchronous: synchronous}
 }
 
 // Postgres starts a PostgreSQL. A kill of its processes loses nothing that was committed.
@@ -153,14 +139,14 @@ func Postgres(owner servertest.Owner) *fault.Target {
 	return &fault.Target{URL: s.URL() + "&migrate=true", Server: s, Clock: clock, Durable: true}
 }
 
-// BySQL is in the URL of PostgresBySQL, before the address of the pooler.
+// BySQL is in the URL of postgres-sql, before the address of the pooler.
 const BySQL = "&application_name=by_sql_"
 
-// PostgresBySQL is PostgresSynchronous with a pooler in transaction mode, through which workers may take leases
-// by SQL, beside workers in Go. The pooler follows the primary.
-func PostgresBySQL(owner servertest.Owner) *fault.Target {
+// postgresBySQL is a PostgreSQL with a synchronous standby and a pooler in transaction mode, through which
+// workers may take leases by SQL, beside workers in Go. The pooler follows the primary.
+func postgresBySQL(owner servertest.Owner) *fault.Target {
 	owner.Helper()
-	t := PostgresSynchronous(owner)
+	t := postgresGroup(owner, 1, "*")
 	g := t.Failover.(*group[*servertest.PostgresServer])
 	pooler := servertest.PgBouncer(owner, g.primary, &servertest.PgBouncerOptions{
 		PoolSize: 30, Through: g.follow(owner).Addr(), Settings: []string{"server_login_retry = 1"},
@@ -169,28 +155,12 @@ func PostgresBySQL(owner servertest.Owner) *fault.Target {
 	return t
 }
 
-// PostgresSynchronous starts a PostgreSQL with a synchronous standby.
-func PostgresSynchronous(owner servertest.Owner) *fault.Target {
+// postgresHosts is a PostgreSQL with a synchronous standby and a URL that names both. It has no wires.
+func postgresHosts(owner servertest.Owner) *fault.Target {
 	owner.Helper()
-	t := postgresGroup(owner, 1, "synchronous_standby_names = '*'")
-	t.Synchronous = true
-	return t
-}
-
-// PostgresHosts is PostgresSynchronous with a URL that names both servers. It has no wires.
-func PostgresHosts(owner servertest.Owner) *fault.Target {
-	owner.Helper()
-	t := PostgresSynchronous(owner)
+	t := postgresGroup(owner, 1, "*")
 	g := t.Failover.(*group[*servertest.PostgresServer])
 	t.URL = strings.Replace(t.URL, g.primary.Addr(), g.primary.Addr()+","+g.standbys[0].server.Addr(), 1)
-	return t
-}
-
-// PostgresQuorum starts a PostgreSQL with two standbys, of which one must have a commit.
-func PostgresQuorum(owner servertest.Owner) *fault.Target {
-	owner.Helper()
-	t := postgresGroup(owner, 2, "synchronous_standby_names = 'ANY 1 (*)'")
-	t.Synchronous = true
 	return t
 }
 
@@ -198,26 +168,22 @@ func PostgresQuorum(owner servertest.Owner) *fault.Target {
 // it.
 func PostgresLocal(owner servertest.Owner) *fault.Target {
 	owner.Helper()
-	t := postgresGroup(owner, 1, "synchronous_standby_names = '*'")
-	t.URL += "&synchronous_commit=local"
+	t := postgresGroup(owner, 1, "*")
+	t.URL, t.Synchronous = t.URL+"&synchronous_commit=local", false
 	return t
 }
 
-// PostgresAsynchronous starts a PostgreSQL with a standby.
-func PostgresAsynchronous(owner servertest.Owner) *fault.Target {
+// postgresGroup starts a PostgreSQL with standbys. The old primary comes back by pg_rewind. A commit
+// waits for the synchronous ones, as synchronous_standby_names says.
+func postgresGroup(owner servertest.Owner, standbys int, synchronous string) *fault.Target {
 	owner.Helper()
-	return postgresGroup(owner, 1)
-}
-
-// postgresGroup starts a PostgreSQL with standbys. The old primary comes back by pg_rewind.
-// Settings are those of all servers.
-func postgresGroup(owner servertest.Owner, standbys int, settings ...string) *fault.Target {
-	owner.Helper()
-	options := servertest.PostgresOptions{NoSync: true, MaxConnections: connections, Standbys: true, Settings: settings}
+	options := servertest.PostgresOptions{
+		NoSync: true, MaxConnections: connections, Standbys: true, Settings: []string{"synchronous_standby_names = '" + synchronous + "'"},
+	}
 	primary := servertest.Postgres(owner, &options)
 	options.StandbyOf = primary
 	g := newGroup(owner, primary, standbys, func() *servertest.PostgresServer { return servertest.Postgres(owner, &options) })
-	return &fault.Target{URL: primary.URL() + "&migrate=true", Server: g, Failover: g, Durable: true}
+	return &fault.Target{URL: primary.URL() + "&migrate=true", Server: g, Failover: g, Durable: true, Synchronous: synchronous != ""}
 }
 
 // Redis starts a Redis or a Valkey, and its replica. It sets persistence and the clock. Nil
