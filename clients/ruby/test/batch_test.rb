@@ -208,13 +208,19 @@ class BatchTest < Case
       first = start { batch.call(claim["a"], LIMIT) }
       came
       assert_raises(Dibs::Unavailable) { batch.call(claim["b"], 0.05) }
-      second = start { batch.call(claim["c"], 0.3) }
-      third = start { batch.call(claim["d"], LIMIT) }
+      now = Dibs.now
+      batch.instance_variable_set(:@clock, Object.new.tap { |clock| clock.define_singleton_method(:now) { now } })
+      second = start { batch.call(claim["c"], 600) }
+      queued(1)
+      third = start { batch.call(claim["d"], 6000) }
       queued(2)
       @go << 1
       first.value
-      assert_raises(Dibs::Unavailable) { second.value } # it leads, and its call is not answered
-      2.times { @go << 1 }
+      came # the call of both, which the second leads
+      now += 1000
+      @line.cut("claim", 2)
+      3.times { @go << 1 }
+      assert_raises(Dibs::Unavailable) { second.value }
       answer, _, again = third.value
       assert_equal "granted", answer["state"]
       refute_nil again
