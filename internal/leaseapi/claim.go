@@ -57,7 +57,7 @@ func ReadClaims(body []byte) (c ClaimCall, err error) {
 // keyed is what all elements have: a key and a token.
 type keyed struct {
 	key       *text
-	keyB64    *[]byte
+	keyB64    *octets
 	namespace *string
 	token     *string
 }
@@ -106,13 +106,13 @@ func readHex(name, digits string, into []byte) error {
 	return nil
 }
 
-func readClaim(r *reader, c *store.Claim) error {
+func readClaim(d *json.Decoder, c *store.Claim) error {
 	var k keyed
 	var mode, from, fingerprint *string
 	var ttl, placeTTL, grace, maxAge *int64
 	var permits, weight *int
 	var owner owner
-	err := object(r, k.fields(
+	err := object(d, k.fields(
 		field{"mode", &mode}, field{"ttl_ms", &ttl}, field{"place_ttl_ms", &placeTTL}, field{"from", &from}, field{"grace_ms", &grace},
 		field{"permits", &permits}, field{"weight", &weight}, field{"fingerprint", &fingerprint}, field{"max_age_ms", &maxAge},
 		field{"at_most_once", &c.AtMostOnce}, field{"owner", owner.read},
@@ -163,8 +163,8 @@ func readClaim(r *reader, c *store.Claim) error {
 // owner is the owner of a claim: an object with the fields of store.Owner, for people.
 type owner store.Owner
 
-func (o *owner) read(r *reader) error {
-	return object(r, fields{{"host", &o.Host}, {"pid", &o.PID}, {"label", &o.Label}})
+func (o *owner) read(d *json.Decoder) error {
+	return object(d, fields{{"host", &o.Host}, {"pid", &o.PID}, {"label", &o.Label}})
 }
 
 // fromMillis returns a duration; what is too long is the longest.

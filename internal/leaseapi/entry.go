@@ -140,7 +140,7 @@ func ReadOrder(body []byte, others ...string) (o Order, err error) {
 	var k keyed
 	var id *string
 	var retention *int64
-	f := slices.DeleteFunc(k.fields(field{"id", &id}, field{"data", &o.Data}, field{"retention_ms", &retention}), func(f field) bool {
+	f := slices.DeleteFunc(k.fields(field{"id", &id}, field{"data", (*octets)(&o.Data)}, field{"retention_ms", &retention}), func(f field) bool {
 		return !strings.HasPrefix(f.name, "key") && f.name != "namespace" && !slices.Contains(others, f.name)
 	})
 	if err := read(body, f); err != nil {

@@ -24,161 +24,65 @@ func (e *TooManyError) Error() string {
 // fields are the fields of an object.
 type fields []field
 
-// field is where a value goes: a pointer, or a func(*reader) error that reads it.
+// field is where a value goes: a pointer, or a func(*json.Decoder) error that reads it.
 type field struct {
 	name string
 	into any
 }
 
-func (f *field) read(r *reader) error {
-	if read, ok := f.into.(func(*reader) error); ok {
-		return read(r)
+func (f *field) read(d *json.Decoder) error {
+	if read, ok := f.into.(func(*json.Decoder) error); ok {
+		return read(d)
 	}
-	raw := r.value()
-	if len(raw) == 0 {
-		return r.unlike(kindOf(reflect.TypeOf(f.into)))
-	}
-	if s, ok := plain(raw); ok {
-		switch into := f.into.(type) {
-		case *string:
-			*into = s
-			return nil
-		case **string:
-			*into = new(s)
-			return nil
-		case **text:
-			*into = new(text(s))
-			return nil
-		}
-	}
-	if into, ok := f.into.(**int64); ok && raw[0] >= '1' && raw[0] <= '9' {
-		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
-			*into = new(n)
-			return nil
-		}
-	}
-	return json.Unmarshal(raw, f.into)
-}
-
-// plain returns a text that has no escapes. Most have none, and [json.Unmarshal] takes ten times as long.
-func plain(raw []byte) (string, bool) {
-	if raw[0] != '"' || slices.ContainsFunc(raw, func(c byte) bool { return c < ' ' || c == '\\' }) {
-		return "", false
-	}
-	return string(raw[1 : len(raw)-1]), true
-}
-
-// reader reads JSON of which each value is known to be an object, an array, or neither. So a
-// body can be refused before it takes memory.
-type reader struct{ text []byte } // what is left of it
-
-const valid = "valid JSON"
-
-// next returns the next byte that is not space; 0 at the end.
-func (r *reader) next() byte {
-	for i, c := range r.text {
-		if c != ' ' && c != '\n' && c != '\r' && c != '\t' {
-			r.text = r.text[i:]
-			return c
-		}
-	}
-	r.text = nil
-	return 0
-}
-
-// take reads a byte.
-func (r *reader) take(c byte, what string) error {
-	if r.next() != c {
-		return r.unlike(what)
-	}
-	r.text = r.text[1:]
-	return nil
-}
-
-// unlike is the error of what comes next.
-func (r *reader) unlike(what string) error {
-	if len(r.text) == 0 {
-		return io.ErrUnexpectedEOF
-	}
-	return fmt.Errorf(": it must be %s", what)
-}
-
-// value reads a text, a number, true, false or null, and returns it as it is written; "" if there is none.
-func (r *reader) value() []byte {
-	n := 0
-	if r.next() == '"' {
-		for n = 1; n < len(r.text) && r.text[n] != '"'; n++ {
-			if r.text[n] == '\\' {
-				n++
-			}
-		}
-		if n++; n > len(r.text) {
-			r.text = nil
-			return nil
-		}
-	} else if n = bytes.IndexAny(r.text, "[]{},: \t\r\n"); n < 0 {
-		n = len(r.text)
-	}
-	raw := r.text[:n]
-	r.text = r.text[n:]
-	return raw
-}
-
-// each reads an object or an array, whose elements do reads.
-func (r *reader) each(open, end byte, what string, do func() error) error {
-	if err := r.take(open, what); err != nil {
-		return err
-	}
-	for more := r.next() != end; more; {
-		if err := do(); err != nil {
-			return err
-		}
-		if more = r.next() != end; more {
-			if err := r.take(',', valid); err != nil {
-				return err
-			}
-		}
-	}
-	return r.take(end, valid)
+	return d.Decode(f.into)
 }
 
 // list returns what reads an array, one element after the other, so that an array of many
 // small elements is refused before it takes memory.
-func list[T any](name string, into *[]T, read func(*reader, *T) error) func(*reader) error {
-	return func(r *reader) error {
+func list[T any](name string, into *[]T, read func(*json.Decoder, *T) error) func(*json.Decoder) error {
+	return func(d *json.Decoder) error {
+		if err := expect(d, '[', "an array"); err != nil {
+			return err
+		}
 		*into = []T{}
-		return r.each('[', ']', "an array", func() error {
+		for d.More() {
 			if len(*into) == MaxElements {
 				return &TooManyError{name}
 			}
 			var element T
-			if err := read(r, &element); err != nil {
-				return fmt.Errorf("[%d]%w", len(*into), err)
+			if err := read(d, &element); err != nil {
+				return in(fmt.Sprintf("[%d]", len(*into)), err)
 			}
 			*into = append(*into, element)
-			return nil
-		})
+		}
+		_, err := d.Token()
+		return err
 	}
 }
 
+// expect reads the beginning of an object or an array.
+func expect(d *json.Decoder, open json.Delim, what string) error {
+	t, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if t != open {
+		return fmt.Errorf(": it must be %s", what)
+	}
+	return nil
+}
+
 // object reads an object.
-func object(r *reader, f fields) error {
-	return r.each('{', '}', "an object", func() error {
-		raw := r.value()
-		if len(raw) == 0 {
-			return r.unlike(valid)
-		}
-		name, ok := plain(raw)
-		if !ok {
-			var escaped string
-			if json.Unmarshal(raw, &escaped) != nil {
-				return fmt.Errorf(": the name of a field must be a string")
-			}
-			name = escaped
-		}
-		if err := r.take(':', valid); err != nil {
+func object(d *json.Decoder, f fields) error {
+	if err := expect(d, '{', "an object"); err != nil {
+		return err
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
 			return err
 		}
+		name, _ := t.(string)
 		i := slices.IndexFunc(f, func(f field) bool { return f.name == name })
 		if i < 0 {
 			return fmt.Errorf(": the field %s is unknown", quote(name))
@@ -186,30 +90,36 @@ func object(r *reader, f fields) error {
 		if f[i].into == nil {
 			return fmt.Errorf(": the field %q comes twice", name)
 		}
-		if err := f[i].read(r); err != nil {
+		if err := f[i].read(d); err != nil {
 			return named(name, err)
 		}
 		f[i].into = nil
-		return nil
-	})
+	}
+	_, err := d.Token()
+	return err
 }
 
 // named returns the error of a field.
 func named(name string, err error) error {
 	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf(".%s: it must be %s, and is a JSON %s", name, kindOf(typed.Type), typed.Value)
+		return fmt.Errorf(".%s: it must be %s, and is a JSON %s", name, kindOf(typed), typed.Value)
 	}
-	if text := err.Error(); text != "" && strings.ContainsRune("[.:", rune(text[0])) {
-		return fmt.Errorf(".%s%w", name, err)
-	}
-	return fmt.Errorf(".%s: %w", name, err)
+	return in("."+name, err)
 }
 
-func kindOf(t reflect.Type) string {
-	switch name := strings.TrimLeft(t.String(), "*"); {
-	case strings.HasPrefix(name, "int"):
+// in returns the error of a part of what is read.
+func in(part string, err error) error {
+	if text := err.Error(); text != "" && strings.ContainsRune("[.:", rune(text[0])) {
+		return fmt.Errorf("%s%w", part, err)
+	}
+	return fmt.Errorf("%s: %w", part, err)
+}
+
+func kindOf(e *json.UnmarshalTypeError) string {
+	switch t := e.Type.String(); {
+	case strings.HasPrefix(t, "int"):
 		return "a whole number"
-	case name == "bool":
+	case t == "bool":
 		return "true or false"
 	}
 	return "a string"
@@ -220,13 +130,14 @@ func read(body []byte, f fields) error {
 	if !utf8.Valid(body) {
 		return errors.New("the body is not UTF-8; a key that is not text is sent as key_b64")
 	}
-	r := &reader{body}
-	if err := object(r, f); errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the body ends early; it must be one JSON object")
-	} else if err != nil {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if err := object(d, f); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return errors.New("the body ends early; it must be one JSON object")
+		}
 		return trimmed(err)
 	}
-	if r.next(); len(r.text) > 0 {
+	if _, err := d.Token(); err != io.EOF {
 		return errors.New("the body has more than one JSON value")
 	}
 	return nil
@@ -266,6 +177,16 @@ func (t *text) UnmarshalJSON(raw []byte) error {
 	}
 	*t = text(s)
 	return nil
+}
+
+// octets are bytes in base64. The decoder would take an array of numbers, too.
+type octets []byte
+
+func (o *octets) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '[' {
+		return &json.UnmarshalTypeError{Value: "array", Type: reflect.TypeFor[string]()}
+	}
+	return json.Unmarshal(raw, (*[]byte)(o))
 }
 
 // halfPair reports whether a JSON string has an escape of half a surrogate pair.

@@ -1,6 +1,7 @@
 package leaseapi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -17,10 +18,10 @@ func ReadRenewals(body []byte) (r []store.Renewal, err error) {
 	return r, err
 }
 
-func readRenewal(in *reader, r *store.Renewal) error {
+func readRenewal(d *json.Decoder, r *store.Renewal) error {
 	var k keyed
 	var ttl *int64
-	if err := object(in, k.fields(field{"ttl_ms", &ttl}, field{"progress", &r.Progress})); err != nil {
+	if err := object(d, k.fields(field{"ttl_ms", &ttl}, field{"progress", &r.Progress})); err != nil {
 		return err
 	}
 	r.TTL = DefaultTTL
@@ -40,11 +41,11 @@ func ReadSettlements(body []byte) (s []store.Settlement, err error) {
 	return s, err
 }
 
-func readSettlement(r *reader, s *store.Settlement) error {
+func readSettlement(d *json.Decoder, s *store.Settlement) error {
 	var k keyed
 	var outcome *string
 	var retention *int64
-	if err := object(r, k.fields(field{"outcome", &outcome}, field{"data", &s.Data}, field{"retention_ms", &retention})); err != nil {
+	if err := object(d, k.fields(field{"outcome", &outcome}, field{"data", (*octets)(&s.Data)}, field{"retention_ms", &retention})); err != nil {
 		return err
 	}
 	if outcome != nil {
