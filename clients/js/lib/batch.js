@@ -100,18 +100,14 @@ class Batch {
   }
 
   async #run(all, call) {
-    try {
-      const answers = await this.calls.callAll(this.verb, all.map((one) => one.text), {
-        until: call, timeout: Math.min(...all.map((one) => one.ends)) - this.calls.clock.now(), silent: (at) => all.forEach((one) => one.silent(at)),
-      });
-      all.forEach((one, i) => {
-        one.answered = true;
-        if (answers[i].error) one.reject(ofKey(answers[i].error, one.claim));
-        else one.resolve(answers[i]);
-      });
-    } catch (e) {
-      all.forEach((one) => one.reject(ofKey(e, one.claim)));
-    }
+    const answers = await this.calls.callAll(this.verb, all.map((one) => one.text), {
+      until: call, timeout: Math.min(...all.map((one) => one.ends)) - this.calls.clock.now(), silent: (at) => all.forEach((one) => one.silent(at)),
+    });
+    all.forEach((one, i) => {
+      one.answered = true;
+      if (answers[i].error) one.reject(ofKey(answers[i].error, one.claim));
+      else one.resolve(answers[i]);
+    });
     for (const { claim } of all) if (claim.flying === call.done) claim.flying = null;
     call.did();
     if (this.under === call) this.#free();

@@ -55,13 +55,10 @@ export class Renewer {
     for (const hold of due) hold.tried = this.clock.now();
     for (let i = 0; i < due.length; i += MAX_ELEMENTS) {
       const holds = due.slice(i, i + MAX_ELEMENTS);
-      try {
-        const renewals = holds.map(({ claim }) => JSON.stringify({ ...claim.named, ttl_ms: Math.ceil(claim.ttl) }));
-        const answers = await this.calls.callAll("renew", renewals, { timeout: patience });
-        answers.forEach(({ answer, sent }, n) => (answer ? holds[n].renewed(answer.error?.type, sent) : holds[n].later()));
-      } catch {
-        for (const hold of holds) hold.later(); // it is tried again until the lease is no longer trusted
-      }
+      const renewals = holds.map(({ claim }) => JSON.stringify({ ...claim.named, ttl_ms: Math.ceil(claim.ttl) }));
+      const answers = await this.calls.callAll("renew", renewals, { timeout: patience });
+      // What has no answer is tried again until the lease is no longer trusted.
+      answers.forEach(({ answer, sent }, n) => (answer ? holds[n].renewed(answer.error?.type, sent) : holds[n].later()));
     }
     this.busy = false;
     this.arm();

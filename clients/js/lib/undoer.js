@@ -102,14 +102,14 @@ export class Undoer {
     const due = this.entries.filter((e) => e.due <= at).slice(0, MAX_ELEMENTS);
     if (due.length === 0) return this.arm();
     this.busy = true;
-    const answers = await this.calls.callAll("settle", due.map((e) => JSON.stringify(e.settlement))).catch(() => []);
+    const answers = await this.calls.callAll("settle", due.map((e) => JSON.stringify(e.settlement)));
     if (answers.some(({ answer }) => answer)) {
       this.pause = 20;
       this.rest = 0;
     } else {
       this.rest = this.clock.now() + jitter(this.pause = Math.min(this.pause * 2, 1000));
     }
-    const ended = new Set(due.filter((entry, i) => this.ended(entry, answers[i]?.answer)));
+    const ended = new Set(due.filter((entry, i) => this.ended(entry, answers[i].answer)));
     this.entries = this.entries.filter((e) => !ended.has(e));
     this.busy = false;
     this.arm();

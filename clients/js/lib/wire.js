@@ -66,16 +66,16 @@ export class Calls {
     return { answer, sent };
   }
 
-  // callAll makes one call, and resolves to {answer, sent, again} of each element, or to {error} of one that was
-  // refused. One element can make a server refuse the call, so the halves are asked then.
+  // callAll makes one call, and resolves to {answer, sent, again} of each element, or to its {error}. One
+  // element can make a server refuse the call, so the halves are asked then, and the error of one half is
+  // not that of the other, which may be done.
   async callAll(verb, elements, options = {}) {
     const ends = this.clock.now() + (options.timeout ?? this.timeout);
     try {
       const { answers, sent, again } = await this.call(verb, elements, options);
       return answers.map((answer) => ({ answer, sent, again }));
     } catch (error) {
-      if (!mayBeOfOne(error)) throw error;
-      if (elements.length === 1) return [{ error }];
+      if (elements.length === 1 || !mayBeOfOne(error)) return elements.map(() => ({ error }));
       const half = elements.length >> 1;
       const ask = (part) => this.callAll(verb, part, { ...options, timeout: ends - this.clock.now() });
       return [...await ask(elements.slice(0, half)), ...await ask(elements.slice(half))];

@@ -196,6 +196,17 @@ over("the refusal of one renewal is not that of the others", async (line, mine) 
   await Promise.all(leases.map((lease) => lease.release().catch(() => {})));
 });
 
+over("a release in one half of a refused call is no loss after the error of the other", async (line, mine) => {
+  const keys = many(4);
+  const leases = await Promise.all(keys.map((key) => mine.acquire(key, { ttl: "10m" })));
+  let calls = 0;
+  line.heard = (verb) => {
+    if (verb === "settle") line.says[verb] = [[problem(403, "forbidden"), false], undefined, [problem(429, "overloaded"), false]][calls++];
+  };
+  await Promise.all(leases.map((lease) => lease.release())); // the second half is asked again
+  assert.ok(calls > 3);
+});
+
 over("what is given up and then closed in one moment is taken back once", async (line, mine) => {
   const gate = line.hold("claim", "before");
   const first = mine.lock(unique(), () => "first").catch((e) => e);
