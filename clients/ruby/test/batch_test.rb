@@ -161,6 +161,20 @@ class BatchTest < Case
     assert_operator dues[1], :<, dues[2]
   end
 
+  def test_the_error_of_one_half_of_a_refused_call_is_not_that_of_the_other
+    leases = Array.new(4) { |i| @over.acquire("#{@key}/#{i}") }
+    local, line = @over.send(:local), @line
+    said = [Line.problem("403 Forbidden", "forbidden"), nil, Line.problem("429 Too Many Requests", "overloaded")]
+    local.define_singleton_method(:call) do |*elements, **options|
+      answer = said.shift
+      answer ? line.say("renew", answer, false) : line.forward
+      super(*elements, **options)
+    end
+    local.renewer.send(:renew, leases, LIMIT)
+    dues = leases.map(&:due)
+    assert_operator dues[2..].max, :<, dues[..1].min
+  end
+
   # They are longer than a call may be.
   def test_records_in_the_background_are_written_in_several_calls
     leases = Array.new(20) { |i| @over.acquire("#{@key}/#{i}") }

@@ -50,13 +50,13 @@ module Dibs
     end
 
     # call_all makes a call of these elements, and returns the answer to each and when it was sent, or nil
-    # for one that was refused. One element may be why a call is refused, so the halves are asked then.
+    # for one that has none. One element may be why a call is refused, so the halves are asked then.
     def call_all(verb, elements, timeout:)
       answers, sent = call(verb, elements, timeout: timeout)
       answers.map { |answer| [answer, sent] }
-    rescue Refused => e
-      raise if e.unanswered || e.is_a?(Unauthorized) || e.is_a?(Overloaded)
-      return [nil] if elements.size == 1
+    rescue Error => e
+      of_one = e.is_a?(Refused) && !e.unanswered && !e.is_a?(Unauthorized) && !e.is_a?(Overloaded)
+      return elements.map { nil } unless of_one && elements.size > 1
 
       elements.each_slice((elements.size + 1) / 2).flat_map { |half| call_all(verb, half, timeout: timeout) }
     end
