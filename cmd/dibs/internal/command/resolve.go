@@ -21,6 +21,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/dialect"
 	"github.com/dibs-go/dibs/internal/oncerecord"
+	"github.com/dibs-go/dibs/internal/quantity"
 	"github.com/dibs-go/dibs/store"
 	"github.com/dibs-go/dibs/stores/anystore"
 )
@@ -84,7 +85,7 @@ no such attempt, or it has its outcome.`,
 	f.StringVar(&v.text, "text", "", "answer retries of a call of a tool (MCP) with this `TEXT`")
 	f.StringVar(&v.result, "result", "", "give callers of once this result, as `JSON`")
 	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; can be repeated")
-	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer; - reads it from stdin")
+	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer, at most 1 MiB; - reads it from stdin")
 	durationVar(f, &v.retention, "retention", idempotency.DefaultRetention, "how long that answer or result is stored")
 	f.StringVar(&v.keyRing, "key-ring", "", "encrypt that answer with the key ring in a `FILE`, or in an environment variable, as env:NAME")
 	f.BoolVar(&v.yes, "yes", false, "do not ask")
@@ -150,12 +151,17 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 			a.Header[name] = append(a.Header[name], values...)
 		}
 	}
-	if v.body != "-" {
-		return a, nil
+	if v.body == "-" {
+		var err error
+		if a.Body, err = io.ReadAll(io.LimitReader(stdin, idempotency.DefaultMaxStored+1)); err != nil {
+			return nil, fmt.Errorf("--body: %w", err)
+		}
 	}
-	var err error
-	if a.Body, err = io.ReadAll(stdin); err != nil {
-		return nil, fmt.Errorf("body: %w", err)
+	switch n := len(a.Body); {
+	case n > idempotency.DefaultMaxStored: // because no proxy with the default would send it
+		return nil, usagef("--body: it is longer than %s; store a shorter one", quantity.SizeText(idempotency.DefaultMaxStored))
+	case n > 0 && (v.status == http.StatusNoContent || v.status == http.StatusNotModified):
+		return nil, usagef("--body: an answer with status %d has no body; remove it", v.status)
 	}
 	return a, nil
 }

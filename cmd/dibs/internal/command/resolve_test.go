@@ -73,6 +73,46 @@ func TestResolveCall(t *testing.T) {
 	}
 }
 
+// TestResolveBody: a body comes from the flag or from stdin, and one that no retry would get is refused.
+func TestResolveBody(t *testing.T) {
+	client, url := newClient(t)
+	const key = "http:AAAAAAAAAAAAAAAAAAAAAA:"
+	resolve := func(name, stdin string, args ...string) (int, string) {
+		lost, err := client.Acquire(t.Context(), key+name, &dibs.AcquireOptions{AtMostOnce: true})
+		if err == nil {
+			testkit.Must(t, lost.Abandon(t.Context()))
+		}
+		var text bytes.Buffer
+		code := Run(t.Context(), append([]string{"resolve", key + name, "--store", url, "--yes"}, args...), Env{
+			Stdin: strings.NewReader(stdin), Stdout: &text, Stderr: &text, Getenv: func(string) string { return "" },
+		})
+		return code, text.String()
+	}
+	long := strings.Repeat("x", idempotency.DefaultMaxStored)
+	for _, test := range []struct {
+		stdin, want string
+		args        []string
+	}{
+		{long + "x", "--body: it is longer than 1MiB", []string{"--status=200", "--body=-"}},
+		{"", "--body: it is longer than 1MiB", []string{"--status=200", "--body=" + long + "x"}},
+		{"x", "--body: an answer with status 204 has no body", []string{"--status=204", "--body=-"}},
+		{"", "--body: an answer with status 304 has no body", []string{"--status=304", "--body=x"}},
+	} {
+		if code, text := resolve("refused", test.stdin, test.args...); code != 64 || !strings.Contains(text, test.want) {
+			t.Errorf("exited with %d: %s; want %q", code, text, test.want)
+		}
+	}
+	for name, body := range map[string]string{"empty": "", "binary": "\x00\xff\r\n\r\n", "long": long} {
+		code, text := resolve(name, body, "--status=200", "--body=-")
+		if code != 0 || string(answerOf(t, client, key+name).Body) != body {
+			t.Errorf("%s: exited with %d: %s, or the body is another one", name, code, text)
+		}
+	}
+	if code, text := resolve("none", "", "--status=204", "--body=-"); code != 0 {
+		t.Errorf("exited with %d: %s", code, text)
+	}
+}
+
 // TestResolveText: the text of a tool becomes the result of its call.
 func TestResolveText(t *testing.T) {
 	client, url := newClient(t)

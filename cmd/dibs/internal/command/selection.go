@@ -150,6 +150,9 @@ func (p *program) find(ctx context.Context, in store.Inspector, s *selection, fs
 	if s.hasKey && isID(s.key) {
 		text += "; an ID is named by --id " + s.key
 	}
+	if s.hasKey && isDigest(s.key) {
+		text += "; dibs show --digest " + s.key + " finds a key by the digest in a log"
+	}
 	if s.hasKey {
 		text += p.hint(ctx, in, s.key)
 	}
@@ -216,15 +219,19 @@ func matching(pattern string) func(dibs.Key) bool {
 const maxHints = 5
 
 // hint names the HTTP keys that end in the key, because clients do not know the scope that
-// comes before it.
+// comes before it. The key may have the quotes of the header's field.
 func (p *program) hint(ctx context.Context, in store.Inspector, key string) string {
 	var names []string
 	more := 0
 	ctx, cancel := context.WithTimeout(ctx, askLimit) // because a hint is not worth more
 	defer cancel()
+	sent := key
+	if n := len(key); n > 2 && key[0] == '"' && key[n-1] == '"' {
+		sent = key[1 : n-1]
+	}
 	match := func(k dibs.Key) bool {
 		part, ok := idempotency.KeyPart(k.Name)
-		return ok && part == key
+		return ok && (part == key || part == sent)
 	}
 	for e, err := range in.List(ctx, store.Query{Namespace: &p.namespace, Match: match}) {
 		switch {

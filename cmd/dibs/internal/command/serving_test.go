@@ -38,7 +38,7 @@ func TestHealthcheck(t *testing.T) {
 	b.says(t, 1, "", "it does not answer", "healthcheck", admin)
 	p := b.start(t, "proxy", "--listen", "127.0.0.1:0", "--admin", admin, "--upstream", "http://127.0.0.1:1")
 	waitFor(t, p, "http://"+admin+"/readyz")
-	for _, addr := range []string{admin, ":" + port, "0.0.0.0:" + port, "localhost:" + port} {
+	for _, addr := range []string{admin, ":" + port, "0.0.0.0:" + port, "localhost:" + port, "http://" + admin, "http://" + admin + "/", admin + "/"} {
 		b.says(t, 0, "ready\n", "", "healthcheck", addr)
 	}
 	b.env = append(b.env, "DIBS_PROXY_ADMIN="+admin)
@@ -53,7 +53,13 @@ func TestHealthcheck(t *testing.T) {
 	b.says(t, 1, "", "it is not ready: 503 Service Unavailable: the store does not answer", "healthcheck", answers(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
 	}))
-	b.says(t, 1, "", "it is not ready: 404 Not Found", "healthcheck", answers(http.NotFound))
+	for _, other := range []http.HandlerFunc{
+		http.NotFound,
+		func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>\nready\n</html>")) },
+		func(http.ResponseWriter, *http.Request) {},
+	} {
+		b.says(t, 1, "", "another service answers here", "healthcheck", answers(other))
+	}
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ready\n")) }))
 	t.Cleanup(secure.Close)
 	b.says(t, 0, "ready\n", "", "healthcheck", secure.URL)
@@ -62,9 +68,10 @@ func TestHealthcheck(t *testing.T) {
 
 	b.env = nil
 	b.says(t, 64, "", "no address is named; name the proxy's --admin", "healthcheck")
-	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:9090/", "ftp://127.0.0.1:9090", "https://127.0.0.1", "unix:"} {
+	for _, addr := range []string{"9090", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", " 127.0.0.1:9090", "127.0.0.1:9090/readyz", "http://a@127.0.0.1:9090", "ftp://127.0.0.1:9090", "https://127.0.0.1", "unix:"} {
 		b.says(t, 64, "", "is not HOST:PORT", "healthcheck", addr)
 	}
+	b.says(t, 64, "", "name one address", "healthcheck", admin, admin)
 }
 
 // TestHealthcheckOfServe: a server is asked without a credential, over TCP, TLS or a Unix socket.
@@ -82,7 +89,9 @@ func TestHealthcheckOfServe(t *testing.T) {
 	listen := servertest.Addr(t)
 	b.start(t, "serve", "--listen", listen, "--listen", socket, "--tokens", "tokens", "--tls-cert", "tls.crt", "--tls-key", "tls.key").awaitListening(t)
 	b.says(t, 0, "ready\n", "", "healthcheck", socket)
+	b.says(t, 0, "ready\n", "", "healthcheck", "http+"+socket) // which it prints
 	b.says(t, 0, "ready\n", "", "healthcheck", "https://"+listen)
+	b.says(t, 1, "", "400 Bad Request: Client sent an HTTP request to an HTTPS server", "healthcheck", listen)
 	b.env = []string{"DIBS_PROXY_ADMIN_TLS=true"}
 	b.says(t, 0, "ready\n", "", "healthcheck", socket)
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,15 +31,33 @@ func misused(cmd *cobra.Command, err error) error {
 		if variable := proxy.Variable(name); cmd.Name() == "proxy" && variable != "" {
 			return usagef("--%s is not a flag; set the field %s in the file of --config, or %s in the environment", name, name, variable)
 		}
+		if meant := valueOf(cmd, name); meant != "" {
+			return usagef("%v; did you mean %s?", err, meant)
+		}
 		if meant := suggest.Similar(name, flagsOf(cmd), nil); meant != "" {
 			return usagef("%v; did you mean --%s?", err, meant)
 		}
-		return err
+		return usagef("%v%s", err, insteadOf(cmd, name))
 	}
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return usagef("--%s: %s", e.GetFlag().Name, wrongValue(e))
 	}
 	return err
+}
+
+// insteadOf says what helps a user of a flag that the command does not have, and that is not a
+// misspelt one.
+func insteadOf(cmd *cobra.Command, flag string) (text string) {
+	switch {
+	case flag == "namespace" && cmd.Flag("store") != nil:
+		return fmt.Sprintf("; remove it, because %s is not about one namespace", cmd.CommandPath())
+	case proxy.Variable(flag) != "":
+		text = "; dibs proxy has that setting"
+	}
+	if _, arguments, ok := strings.Cut(cmd.Use, " "); ok {
+		text += fmt.Sprintf("; the usage is %s %s", cmd.CommandPath(), arguments)
+	}
+	return text
 }
 
 // wrongValue says what is wrong with the value of a flag.
@@ -53,6 +72,23 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		return fmt.Sprintf("%s is out of range", e.GetValue())
 	}
 	return fmt.Sprintf("%q is not a whole number", e.GetValue())
+}
+
+// valueOf returns the flag that the word is a value of, with the word; "" if there is none, or several.
+func valueOf(cmd *cobra.Command, word string) (meant string) {
+	for _, name := range flagsOf(cmd) {
+		values, ok := cmd.GetFlagCompletionFunc(name)
+		if !ok {
+			continue
+		}
+		if words, _ := values(cmd, nil, ""); slices.Contains(words, word) {
+			if meant != "" {
+				return ""
+			}
+			meant = "--" + name + " " + word
+		}
+	}
+	return meant
 }
 
 // flagsOf returns the names of a command's flags.
@@ -87,7 +123,11 @@ func commandsOnly(cmd *cobra.Command, args []string) error {
 // flagsOnly refuses arguments.
 func flagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%q is not a flag, and %s accepts only flags", args[0], cmd.CommandPath())
+		text := fmt.Sprintf("%q is not a flag, and %s accepts only flags", args[0], cmd.CommandPath())
+		if meant := valueOf(cmd, args[0]); meant != "" {
+			text += "; did you mean " + meant + "?"
+		}
+		return usagef("%s", text)
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ const readyLimit = 3 * time.Second
 // credential, so they must not be a way to keep the store busy.
 const readyFor = time.Second
 
+// Ready is what GET /readyz answers, with 200, while a server is ready.
+const Ready = "ready"
+
 // readiness is whether the store grants leases.
 type readiness struct {
 	mu    sync.Mutex // held while the store is asked: other checks wait for the same answer
@@ -43,7 +46,7 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	case needed && !s.readiness.check(s.storeClaims):
 		WriteText(w, http.StatusServiceUnavailable, "the store does not answer, or refuses claims")
 	default:
-		WriteText(w, http.StatusOK, "ready")
+		WriteText(w, http.StatusOK, Ready)
 	}
 }
 
