@@ -177,7 +177,7 @@ func (o *Options) contradictions() (all []error) {
 	if least := min(o.MaxBody, o.maxMemory) + o.MaxStored; o.MaxBodyMemory > 0 && o.MaxBodyMemory < least {
 		all = append(all, &OptionError{
 			Field: "MaxBodyMemory", With: "MaxStored", Value: o.MaxBodyMemory, Least: least,
-			Reason: fmt.Sprintf("%d is too small; it must be at least %d, which one request may need: MaxStored, and MaxMemory or MaxBody", o.MaxBodyMemory, least),
+			Reason: fmt.Sprintf("%d is too small; it must be at least %d, which one request may need: MaxStored, and what is in memory of its body", o.MaxBodyMemory, least),
 		})
 	}
 	return all

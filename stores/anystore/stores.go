@@ -182,8 +182,8 @@ var ports = map[string][2]string{
 // isHost matches the name or the address of a host. It matches no text with a password.
 var isHost = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
 
-// meantURL returns the URL that a path or a HOST:PORT without a scheme was meant to be; "" for any other
-// text.
+// meantURL returns the URL that a path, a HOST:PORT without a scheme or the address of a Unix socket was
+// meant to be; "" for any other text.
 func meantURL(text string) string {
 	host, port, _ := strings.Cut(text, ":")
 	form, known := ports[port]
@@ -192,6 +192,8 @@ func meantURL(text string) string {
 		return "sqlite:" + text
 	case known && isHost.MatchString(host):
 		return form[0] + text + form[1]
+	case host == "unix" && !strings.ContainsAny(port, "@?"):
+		return "http+" + text
 	}
 	return ""
 }
@@ -205,7 +207,7 @@ func parse(url string) (address, error) {
 		return nil, fmt.Errorf("%w: it has a #; write %%23 in a password, and remove what follows if it is a comment", ErrURL)
 	}
 	if meant := meantURL(url); meant != "" {
-		return nil, fmt.Errorf("%w: it has no scheme; did you mean %s?", ErrURL, meant)
+		return nil, fmt.Errorf("%w: it has no scheme of a store; did you mean %s?", ErrURL, meant)
 	}
 	scheme, _, ok := strings.Cut(url, ":")
 	if !ok || !isScheme.MatchString(scheme) {

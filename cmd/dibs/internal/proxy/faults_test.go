@@ -77,7 +77,7 @@ func TestLoadRefuses(t *testing.T) {
 		{text: "upstream: http://x\nmethods: [POST, GET]\n", want: []string{":2:1: methods: GET cannot be guarded"}},
 		{text: "upstream: ftp://x\n", want: []string{":1:11: upstream: ", "http, https or h2c"}},
 		{text: "namespace: a b\nupstream: http://x\n", want: []string{":1:12: namespace: "}},
-		{text: "upstream: http://x\nmax-body: 1KiB\nmax-body-memory: 1MiB\n", want: []string{":3:1: max-body-memory: ", "at least 1025KiB"}},
+		{text: "upstream: http://x\nmax-body: 1KiB\nmax-body-memory: 1MiB\n", want: []string{":3:1: max-body-memory: ", "at least 1025KiB, which one request may need: max-stored, and what is in memory of its body"}},
 		{text: "upstream: http://x\nmethods: [post]\n", want: []string{":2:", "methods", "capitals"}},
 		{text: "upstream: http://x\nroutes:\n  - path: /\n    methods: [GET]\n", want: []string{":4:5: methods: GET cannot be guarded"}},
 		{text: "upstream: http://x\nroutes:\n  - path: /\n    scope: []\n", want: []string{":4:5: scope: it is empty"}},
