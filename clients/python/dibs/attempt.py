@@ -93,9 +93,9 @@ class Attempt:
         self.due = self._limit = math.inf
         self.renewed = True
         self.settled = self.lost = False
-        self.unanswered: str | None = None  # the outcome of a settlement that was sent and not answered
-        self.settling = threading.RLock()  # held while a settlement is under way; a signal handler may settle meanwhile
-        self.under_way = False  # the thread that holds settling has begun a settlement
+        self.doubts: list[str] = []  # the outcomes of settlements that were sent and not answered
+        self.settling = threading.RLock()  # held while a settlement is under way; a signal handler or another task may settle meanwhile
+        self.under_way = 0  # settlements of the thread that holds settling: its own, of a signal handler, of its tasks
         self.in_transaction = False  # a transaction settles it, or did
         self.own_namespace = ""  # that of the key, as the server says
         self._told = False  # that it was lost
@@ -189,6 +189,11 @@ class Attempt:
     def live(self) -> bool:
         """Report whether it may hold the key."""
         return not self.settled and not self.lost and self.fence is not None and not self.overdue() and not self.foreign()
+
+    @property
+    def unanswered(self) -> str | None:
+        """The outcome of the first settlement that was sent and not answered."""
+        return self.doubts[0] if self.doubts else None
 
     def held(self) -> bool:
         return self.unanswered is None and self.live()

@@ -170,7 +170,8 @@ class BaseLease:
         if attempt.foreign():  # a lock may be held forever in a process that was forked
             return None if attempt.settled else self._lost_in_block(None)
         with attempt.settling:
-            doubt = None if attempt.settled else attempt.unanswered
+            doubt = attempt.unanswered  # before the look at settled, because a signal handler may settle between the two
+            doubt = None if attempt.settled else doubt
         try:
             yield from self._release(doubt if doubt and doubt != "keep" else "release")
         except Lost:
@@ -192,11 +193,11 @@ class BaseLease:
             with attempt.settling:
                 if attempt.settled:
                     return
-                nested, attempt.under_way = attempt.under_way, True
+                attempt.under_way += 1
                 try:
-                    yield from self._settle_now(settlement, patience, nested)
+                    yield from self._settle_now(settlement, patience, attempt.under_way > 1)
                 finally:
-                    attempt.under_way = nested
+                    attempt.under_way -= 1
         except Error:
             raise
         except BaseException:
@@ -204,7 +205,7 @@ class BaseLease:
             raise
 
     def _settle_now(self, settlement: dict[str, Any], patience: float, nested: bool) -> Steps[None]:
-        """Settle the lease. nested says that a signal handler settles it while its thread does."""
+        """Settle the lease. nested says that another settlement of this thread is under way."""
         attempt, process = self._attempt, self._process
         outcome = settlement["outcome"]
         if attempt.lost or (attempt.overdue() and attempt.unanswered != outcome and not attempt.in_transaction):
@@ -216,8 +217,8 @@ class BaseLease:
             raise self._lost()
         tries = Tries(attempt.clock, patience)
         while True:
-            before, attempt.unanswered = attempt.unanswered, attempt.unanswered or outcome
-            again = False
+            before, again = attempt.unanswered, False
+            attempt.doubts.append(outcome)
             try:
                 answer: Answer = yield attempt.ask("settle", settlement)
                 again = answer.again
@@ -225,7 +226,7 @@ class BaseLease:
                 break
             except Error as e:
                 if not (again or e._unanswered):
-                    attempt.unanswered = before  # nothing was done
+                    attempt.doubts.remove(outcome)  # nothing was done
                 pause = tries.next(e)
             yield pause
         # The same record may be written twice. Any other end that was done before is a loss to the

@@ -40,6 +40,20 @@ class AsyncTest(Case):
             self.assertFalse(await self.keys.aio.held(self.key))
         self.run_async(main())
 
+    def test_settlements_of_two_tasks_that_are_refused_leave_the_lease_as_it_was(self):
+        server = self.serve("--max-body", "64KiB")
+        keys = self.connect(server.url)
+
+        async def main():
+            lease = await keys.aio.acquire(self.key, ttl=600)
+            for failed in await asyncio.gather(*(lease.complete(b"x" * 100_000) for _ in range(2)), return_exceptions=True):
+                self.assertIsInstance(failed, dibs.Refused)
+            self.assertTrue(lease.held)
+            server.take(lease)
+            with self.assertRaises(dibs.Lost):
+                await lease.release()
+        self.run_async(main())
+
     def test_tasks_have_the_key_in_order_of_arrival(self):
         async def main():
             order, tasks = [], []
