@@ -111,6 +111,7 @@ export class Keeper {
     return new Promise((resolve, reject) => {
       const finish = (fn, value) => {
         this.#waiting.delete(call);
+        timers.clearTimeout(call.timer);
         fn(value);
       };
       const call = {
@@ -135,7 +136,7 @@ export class Keeper {
     const of = (element) => this.#entry(`${element.namespace ?? ""}\0${element.key_b64 ?? Buffer.from(element.key).toString("base64")}`);
     if (claims) {
       for (const { token } of claims) this.#own.add(token);
-      Object.assign(call, { claims, of, ends: this.#time.now() + wait, again: Infinity, end: () => this.#end(call) });
+      Object.assign(call, { claims, of, ends: this.#time.now() + wait, again: Infinity });
       this.#waiting.add(call);
       return this.#claim(call);
     }
@@ -161,11 +162,6 @@ export class Keeper {
       if (this.#waiting.has(call)) this.#pass(Math.min(call.ends, this.#next(call)));
     });
     call.passes = true;
-  }
-
-  #end(call) {
-    this.#waiting.delete(call);
-    timers.clearTimeout(call.timer);
   }
 
   // #look asks again for all that waits.

@@ -19,6 +19,24 @@ test("a wait that is given up leaves nothing", async () => {
   while (await keys.held("k")) await new Promise(setImmediate);
 });
 
+// Else the program would not end before the wait would have, and the time of the keeper would jump then.
+for (const [how, end] of Object.entries({
+  "gets the key": async (lease, _, waiter) => { await lease.release(); assert.equal(await waiter, "its turn"); },
+  "is given up": async (_, stop, waiter) => { stop.abort(new RangeError("enough")); await assert.rejects(waiter, /enough/); },
+})) {
+  test(`a wait for a lease of the program that ${how} leaves no timer`, async () => {
+    const count = () => process.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
+    const keys = new Keeper().connect();
+    const lease = await keys.acquire("k");
+    const before = count();
+    const stop = new AbortController();
+    const waiter = keys.lock("k", { wait: "10m", signal: stop.signal }, () => "its turn");
+    while (count() === before) await new Promise(setImmediate);
+    await end(lease, stop, waiter);
+    assert.equal(count(), before);
+  });
+}
+
 test("held by another", async () => {
   const keeper = new Keeper();
   const keys = keeper.connect();
