@@ -157,7 +157,7 @@ class Keeper:
         key = Key(attempt.namespace, attempt.raw)
         if self._store.can_be_released(key, owner_here()):
             return False
-        renewed = {token for process in self._processes for token, other in process.renewer._attempts.items() if other._limit == math.inf}
+        renewed = {other.token for process in self._processes for other in process.renewer.attempts() if other.renewed and other._limit == math.inf}
         if attempt.wait is None and self._store.next_expiry(key, {attempt.token, *renewed}) is None:
             raise RuntimeError(f"dibs.testing: the wait for the key {attempt.shown()} would never end, because no thread or task of "
                                "this process can release it; give it a wait")

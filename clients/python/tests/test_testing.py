@@ -88,6 +88,9 @@ class KeeperTest(unittest.TestCase):
         lease = self.keys.acquire(self.key)  # which is renewed, and nobody but this thread can release it
         self.assertRaisesRegex(RuntimeError, "would never end", self.other.acquire, self.key)
         lease.release()
+        lease = self.keys.acquire(self.key, renew=False)  # which ends by itself
+        self.other.acquire(self.key).release()
+        self.assertFalse(lease.held)
         self.keeper.held_by_another(self.key)
         with self.assertRaises(dibs.Held) as held:
             self.lock(wait="1h")
