@@ -121,7 +121,33 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return strings.TrimSpace(fmt.Sprintf("s3: %s is answered %d %s %s", e.request, e.Status, e.Code, e.Message))
+	text := strings.TrimSpace(fmt.Sprintf("s3: %s is answered %d %s", e.request, e.Status, e.Code))
+	if e.Message != "" {
+		text += ": " + strings.TrimSuffix(e.Message, ".")
+	}
+	cure := cures[e.Code]
+	if e.Code == "" && e.Status < 500 && e.Status != http.StatusPreconditionFailed {
+		cure = notS3
+	}
+	if cure != "" {
+		text += "; " + cure
+	}
+	return text
+}
+
+// notS3 says what helps against answers that no server of S3 gives.
+const notS3 = "correct the endpoint, which may not be a server of S3"
+
+// cures say what helps against errors of the set-up, by their code.
+var cures = map[string]string{
+	"NoSuchBucket":                 "make the bucket, or correct its name in the URL",
+	"AccessDenied":                 "give the user the rights that the README of stores/casstore/s3 lists",
+	"InvalidAccessKeyId":           "correct AWS_ACCESS_KEY_ID",
+	"SignatureDoesNotMatch":        "correct AWS_SECRET_ACCESS_KEY",
+	"ExpiredToken":                 "renew the credentials",
+	"PermanentRedirect":            "set region in the URL to that of the bucket",
+	"AuthorizationHeaderMalformed": "set region in the URL to that of the bucket",
+	"RequestTimeTooSkewed":         "correct the clock of this host",
 }
 
 // Unwrap returns casstore.ErrConflict if the condition of a write does not hold.
@@ -144,7 +170,17 @@ func (k *KV) Get(ctx context.Context, name string) ([]byte, string, error) {
 	if absent(err) {
 		return nil, "", nil
 	}
-	return raw, h.Get("ETag"), err
+	version, err := versionOf(h, err)
+	return raw, version, err
+}
+
+// versionOf returns the version of the object in an answer.
+func versionOf(h http.Header, err error) (string, error) {
+	version := h.Get("ETag")
+	if err == nil && version == "" {
+		err = errors.New("s3: an object is answered without an ETag; " + notS3)
+	}
+	return version, err
 }
 
 // condition returns the header for a version.
@@ -158,10 +194,10 @@ func condition(version string) http.Header {
 // Put implements casstore.KV.
 func (k *KV) Put(ctx context.Context, name string, value []byte, version string) (string, error) {
 	_, h, err := k.do(ctx, http.MethodPut, k.o.Prefix+name, "", condition(version), value)
-	if absent(err) {
-		return "", casstore.ErrConflict
+	if e, ok := errors.AsType[*Error](err); ok && absent(err) && (version != "" || e.Code != "") {
+		return "", casstore.ErrConflict // without a code and a version it is no answer of S3
 	}
-	return h.Get("ETag"), err
+	return versionOf(h, err)
 }
 
 // Delete implements casstore.KV. There is no error if there is no object.
