@@ -195,7 +195,7 @@ func condition(version string) http.Header {
 func (k *KV) Put(ctx context.Context, name string, value []byte, version string) (string, error) {
 	_, h, err := k.do(ctx, http.MethodPut, k.o.Prefix+name, "", condition(version), value)
 	if e, ok := errors.AsType[*Error](err); ok && absent(err) && (version != "" || e.Code != "") {
-		return "", casstore.ErrConflict // without a code and a version it is no answer of S3
+		return "", casstore.ErrConflict // a server that is not S3 has no code
 	}
 	return versionOf(h, err)
 }
