@@ -151,8 +151,30 @@ func postgresBySQL(owner servertest.Owner) *fault.Target {
 	pooler := servertest.PgBouncer(owner, g.primary, &servertest.PgBouncerOptions{
 		PoolSize: 30, Through: g.follow(owner).Addr(), Settings: []string{"server_login_retry = 1"},
 	})
+	keep(owner, pooler)
 	t.URL += BySQL + pooler.Addr()
 	return t
+}
+
+// keep starts a pooler again that has ended by itself, as systemd does: PgBouncer 1.18 may end when the
+// client of a cancel request goes away ("bad client state").
+func keep(owner servertest.Owner, pooler *servertest.PgBouncerServer) {
+	owner.Helper()
+	over, ended := make(chan struct{}), make(chan struct{})
+	owner.Cleanup(func() { close(over); <-ended })
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			if !pooler.Running() {
+				pooler.Restart()
+			}
+		}
+	}()
 }
 
 // postgresHosts is a PostgreSQL with a synchronous standby and a URL that names both. It has no wires.

@@ -109,7 +109,7 @@ func TestLateLeases(t *testing.T) {
 		{"etcd:", []*fault.Fault{clock}, time.Second, false},
 		{"s3:", []*fault.Fault{clock}, 3 * time.Second, true},
 		{"s3:", []*fault.Fault{clock, kill}, 3 * time.Second, false},
-		{"etcd:", []*fault.Fault{kill}, 8 * time.Second, true},
+		{"etcd:", []*fault.Fault{kill}, 13 * time.Second, true},
 	} {
 		at := 1100*time.Millisecond + c.after
 		events := []history.Event{

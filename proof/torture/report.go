@@ -326,13 +326,13 @@ func movesTime(url string) bool {
 const lateTicks, tick = 20, 100 * time.Millisecond
 
 // late is how much later a lease or a place may end. Under faults that keep workers from the store,
-// the time stands meanwhile: for two faults in a row, each for up to two leases.
+// the time stands meanwhile: for up to five faults in a row, each for up to two leases.
 func late(url string, faults []*fault.Fault, ttl time.Duration) time.Duration {
 	switch {
 	case !movesTime(url):
 		return 0
 	case slices.ContainsFunc(faults, func(f *fault.Fault) bool { return f.Name != "server-clock" }):
-		return lateTicks*tick + 4*ttl
+		return lateTicks*tick + 10*ttl
 	}
 	return lateTicks * tick
 }
