@@ -49,15 +49,18 @@ type Answer struct {
 }
 
 // EncodeAnswer returns the record of an answer for a key, by the key's name in the store. The status
-// must be 200 to 599. Fields that belong to a connection or a moment, and Set-Cookie, are left out. For a
-// call of a tool (MCP) the body must be a response of JSON-RPC; its type is set. A retry's id replaces
-// the one in it.
+// must be 200 to 599, and with 204 or 304 there must be no body. Fields that belong to a connection or a
+// moment, and Set-Cookie, are left out. For a call of a tool (MCP) the body must be a response of JSON-RPC;
+// its type is set. A retry's id replaces the one in it.
 func EncodeAnswer(name string, a *Answer) ([]byte, error) {
 	if a.Status < 200 || a.Status > 599 {
 		return nil, errors.New("idempotency: the status of a stored answer must be 200 to 599")
 	}
 	stored := Answer{Status: a.Status, NotKept: a.NotKept}
 	if !a.NotKept {
+		if len(a.Body) > 0 && (a.Status == http.StatusNoContent || a.Status == http.StatusNotModified) {
+			return nil, fmt.Errorf("idempotency: an answer with status %d has no body", a.Status)
+		}
 		var o Options
 		connection := a.Header["Connection"]
 		stored.Body, stored.Header, stored.Trailer = a.Body, o.stored(a.Header, connection), o.stored(a.Trailer, connection)

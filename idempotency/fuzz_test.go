@@ -69,6 +69,7 @@ func same(t *testing.T, got, want *Answer) {
 // FuzzEncodeAnswer: what is stored comes back.
 func FuzzEncodeAnswer(f *testing.F) {
 	f.Add(200, "X-A", "b", []byte("body"), "X-Sum", "1")
+	f.Add(204, "X-A", "b", []byte("body"), "", "")
 	f.Add(201, "X-A", "b", bytes.Repeat([]byte("long "), 900), "", "")
 	f.Fuzz(func(t *testing.T, status int, name, value string, body []byte, trailer, sum string) {
 		a := &Answer{Status: status, Header: http.Header{name: {value, value}}, Body: body}
@@ -77,7 +78,7 @@ func FuzzEncodeAnswer(f *testing.F) {
 		}
 		record, err := EncodeAnswer("http:", a)
 		if err != nil {
-			if status >= 200 && status <= 599 {
+			if status >= 200 && status <= 599 && (len(body) == 0 || status != 204 && status != 304) {
 				t.Error(err)
 			}
 			return

@@ -55,7 +55,7 @@ func TestActions(t *testing.T) {
 	if n := r.first("actor"); n.Unknown != 1 || len(n.Undecided) != 1 || !n.Undecided[0].HTTP || n.Undecided[0].Runs[0].ID != id {
 		t.Errorf("the news of an unknown outcome are %+v", n)
 	}
-	for _, wrong := range []string{`{` + link + `,"id":"` + id + `"}`, `{` + link + `,"id":"` + id + `","status":600}`} {
+	for _, wrong := range []string{`{` + link + `,"id":"` + id + `"}`, `{` + link + `,"id":"` + id + `","status":600}`, `{` + link + `,"id":"` + id + `","status":204,"body":"x"}`} {
 		if resp, text := r.do("POST", "/page/resolve", "actor", wrong); resp.StatusCode != 422 {
 			t.Errorf("settling with %s is %d %s", wrong, resp.StatusCode, text)
 		}

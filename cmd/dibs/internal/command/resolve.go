@@ -157,11 +157,8 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 			return nil, fmt.Errorf("--body: %w", err)
 		}
 	}
-	switch n := len(a.Body); {
-	case n > idempotency.DefaultMaxStored: // because no proxy with the default would send it
+	if len(a.Body) > idempotency.DefaultMaxStored { // because no proxy with the default would send it
 		return nil, usagef("--body: it is longer than %s; store a shorter one", quantity.SizeText(idempotency.DefaultMaxStored))
-	case n > 0 && (v.status == http.StatusNoContent || v.status == http.StatusNotModified):
-		return nil, usagef("--body: an answer with status %d has no body; remove it", v.status)
 	}
 	return a, nil
 }

@@ -95,8 +95,8 @@ func TestResolveBody(t *testing.T) {
 	}{
 		{long + "x", "--body: it is longer than 1MiB", []string{"--status=200", "--body=-"}},
 		{"", "--body: it is longer than 1MiB", []string{"--status=200", "--body=" + long + "x"}},
-		{"x", "--body: an answer with status 204 has no body", []string{"--status=204", "--body=-"}},
-		{"", "--body: an answer with status 304 has no body", []string{"--status=304", "--body=x"}},
+		{"x", "an answer with status 204 has no body", []string{"--status=204", "--body=-"}},
+		{"", "an answer with status 304 has no body", []string{"--status=304", "--body=x"}},
 	} {
 		if code, text := resolve("refused", test.stdin, test.args...); code != 64 || !strings.Contains(text, test.want) {
 			t.Errorf("exited with %d: %s; want %q", code, text, test.want)
