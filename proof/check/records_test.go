@@ -181,6 +181,13 @@ var userCases = []historyCase{
 		h.claim("V is held", 150, 160, "place", "V", "try", "held")
 		h.granted("V claims", 350, 360, "place", "V", "try", 39)
 	}},
+	{"a waiter from a reserved place may have set its grace, granted without knowing", "", func(h *builder) {
+		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
+		e := h.claim("x waits", 150, 160, "place", "x", "queue", "held")
+		e.From, e.Queued, e.Grace = "X", true, 200*ms
+		h.settle("x gives up", 170, 180, "place", "x", "undo")
+		h.granted("V claims", 400, 410, "place", "V", "try", 39)
+	}},
 	{"a waiter waits for an idle key", "progress", func(h *builder) {
 		h.add("faultsEnd", 1000, 1000, history.Event{Kind: history.FaultsEnd})
 		for at := 1100; at < 8000; at += 400 {

@@ -274,6 +274,8 @@ func (c *checker) stood(a *attempt) (from, to time.Duration, r *history.Event) {
 	for _, x := range c.claims[a.token] {
 		if x.Mode != "look" && (!x.Answered() || x.State != "held" || x.Mode == "queue" && c.permits > 1 || c.mayEnd(x)) {
 			to = min(to, x.Call)
+		} else if x.Mode == "queue" && x.Grace > 0 { // a grant that nobody saw may have set it
+			to = min(to, after(x.Call, x.Grace)-c.Slack)
 		}
 	}
 	for _, f := range c.forgot {
