@@ -69,6 +69,8 @@ type attempt struct {
 	// placed is until when it asked for a place in the queue, and may have got it; -1 if it did
 	// not.
 	placed time.Duration
+	// behind is the highest fence of others that an answer named while it had a place.
+	behind uint64
 	// settles is when it was settled first, with or without an answer; never if it was not.
 	settles time.Duration
 	// doubt is from when a settlement without an answer may have ended its lease.
@@ -272,7 +274,7 @@ func (a *attempt) enter(b *keyHistory, e *history.Event) {
 			a.granted(e)
 			b.permits = max(b.permits, e.Permits)
 		case waiting(e) || e.Mode == "reserve" && e.State == "held":
-			a.placed, a.absent = max(a.placed, e.Return), min(a.absent, e.Call)
+			a.placed, a.absent, a.behind = max(a.placed, e.Return), min(a.absent, e.Call), max(a.behind, e.Fence)
 		}
 	case history.Renew:
 		if !e.Answered() {
@@ -301,9 +303,14 @@ func (a *attempt) granted(e *history.Event) {
 }
 
 // waits reports whether the token may have a place after its last grant. A place ends with its
-// grant, but a claim that was under way when the grant was given up may have got a new place.
+// grant, but a claim that was under way when the grant was given up may have got a new place. A pushed
+// grant may be heard of after the answer about the place that came after it, which names a later fence.
 func (a *attempt) waits() bool {
-	return a.placed >= 0 && (len(a.grants) == 0 || a.placed >= a.grants[len(a.grants)-1].by || a.placed >= a.settles)
+	if a.placed < 0 || len(a.grants) == 0 {
+		return a.placed >= 0
+	}
+	last := a.grants[len(a.grants)-1]
+	return a.placed >= last.by || a.placed >= a.settles || a.behind > last.fence
 }
 
 // anonymous reports whether a call was made without a token.

@@ -181,6 +181,16 @@ var userCases = []historyCase{
 		h.claim("V is held", 150, 160, "place", "V", "try", "held")
 		h.granted("V claims", 350, 360, "place", "V", "try", 39)
 	}},
+	{"a process hears of a grant after it has a place behind the next one", "", func(h *builder) {
+		h.granted("H claims", 50, 60, "late", "H", "try", 4)
+		h.claim("V waits", 100, 110, "late", "V", "queue", "held")
+		h.settle("H releases", 120, 130, "late", "H", "release")
+		h.granted("U claims", 1250, 1260, "late", "U", "try", 6).Attempt = 2
+		e := h.claim("V waits again", 1270, 1280, "late", "V", "queue", "held")
+		e.Fence = 6
+		h.pushed("V is granted", 100, 1290, "late", "V", 5)
+		h.settle("V gives up", 1300, 1310, "late", "V", "undo")
+	}},
 	{"a waiter from a reserved place may have set its grace, granted without knowing", "", func(h *builder) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		e := h.claim("x waits", 150, 160, "place", "x", "queue", "held")
