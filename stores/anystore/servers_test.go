@@ -83,7 +83,7 @@ func TestOpenServers(t *testing.T) {
 
 // TestReaderOnMySQL: as TestReaderOnPostgres, on MySQL.
 func TestReaderOnMySQL(t *testing.T) {
-	checkReaderOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: true, NoSync: true}))
+	checkReaderOn(t, servertest.MariaDB(t, &servertest.MariaDBOptions{MySQL: true, NoSync: true}), "dibs_key") // MySQL names no database
 }
 
 // TestRightsOnMySQL: as TestRights, on MySQL.
