@@ -76,7 +76,7 @@ func (s sqlStatements) row(ctx context.Context, query string, args []any, into .
 }
 
 func (s sqlStatements) rows(ctx context.Context, query string, args []any, each func(scan func(...any) error) error) error {
-	rows, err := s.tx.QueryContext(ctx, query, args...)
+	rows, err := s.tx.QueryContext(ctx, query, args...) //nolint:rowserrcheck // readAll returns it
 	if err != nil {
 		return err
 	}
