@@ -230,7 +230,7 @@ func (m *model) inherit(s *state, op *operation) (why string) {
 		if last := s.leases[0].grant.of; last != op.of && last.doubt == never && !last.vague {
 			s.abandon(s.leases[0])
 		} else {
-			s.count = -1 // it may have been settled
+			s.count, s.print = -1, "" // it may have been settled, or have replaced what was abandoned
 		}
 	}
 	switch {

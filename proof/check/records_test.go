@@ -191,6 +191,15 @@ var userCases = []historyCase{
 		h.pushed("V is granted", 100, 1290, "late", "V", 5)
 		h.settle("V gives up", 1300, 1310, "late", "V", "undo")
 	}},
+	{"a lease without a fingerprint was abandoned last", "", func(h *builder) {
+		h.granted("A claims fp", 50, 60, "fp", "A", "try", 4).Fingerprint = "aa"
+		h.settle("A abandons fp", 70, 80, "fp", "A", "abandon")
+		h.granted("B claims fp", 90, 100, "fp", "B", "try", 5).Attempt = 2
+		h.granted("B claims fp again", 1200, 1210, "fp", "B", "try", 6).Attempt = 3
+		h.settle("B undoes fp", 1220, 1230, "fp", "B", "undo")
+		c := h.granted("C claims fp", 1240, 1250, "fp", "C", "try", 7)
+		c.Fingerprint, c.Attempt = "bb", 3
+	}},
 	{"a waiter from a reserved place may have set its grace, granted without knowing", "", func(h *builder) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		e := h.claim("x waits", 150, 160, "place", "x", "queue", "held")
