@@ -83,7 +83,7 @@ func TestKilled(t *testing.T) {
 	if n := s.charges(); n != 1 {
 		t.Errorf("%d charges", n)
 	}
-	// An operator, who has seen the charge, says so as the guide does.
+	// The operator has seen the charge, and says so as the guide does.
 	command := regexp.MustCompile(`dibs resolve --id ID --text '([^']*)'`).FindStringSubmatch(string(testkit.ReadFile(t, "../../docs/guides/agents.md")))
 	if command == nil {
 		t.Fatal("the guide does not say how an operator resolves it")

@@ -162,7 +162,7 @@ var storm = [5][30]int{
 	{}, {},
 }
 
-// retries is the traffic of a customer who is refused.
+// retries is the traffic of a customer whose requests are refused.
 var retries = [5][30]int{{22: 1, 23: 1, 24: 1, 26: 1, 28: 1}, {}, {23: 1, 24: 1, 26: 1, 28: 1}, {}, {}}
 
 // tell makes a page show a story: it reads what the server says with other names of hosts, other

@@ -221,7 +221,7 @@ func synchronous(t *testing.T) (primary *servertest.PostgresServer, link *wire.W
 }
 
 // TestSynchronousStandby: while no synchronous standby has a record, no claim is answered from it,
-// whoever ended the wait of the holder's COMMIT. Nor does a call that gives up end it.
+// whatever ended the wait of the holder's COMMIT. Nor does a call that gives up end it.
 func TestSynchronousStandby(t *testing.T) {
 	t.Parallel()
 	primary, link := synchronous(t)
@@ -309,7 +309,7 @@ func TestGivenUpConnections(t *testing.T) {
 }
 
 // TestFailover: a URL with several hosts finds the primary that took the place of another one. What
-// was held stays held, who waits continues, and what was kept is not done again.
+// was held stays held, each waiter waits on, and what was kept is not done again.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(old, next *servertest.PostgresServer){
